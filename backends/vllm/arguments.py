@@ -154,14 +154,18 @@ def engine_arguments(settings: Mapping[str, Any], model_dir: Path, dtype: str) -
 
 
 def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
-    """An `LLMEngine` in this process. Raises `UserError` with vLLM's reason when it refuses."""
+    """An `LLMEngine` in this process, where nothing else is said as `vllm serve` is started: of no
+    such context vLLM takes smaller batches. Raises `UserError` with vLLM's reason when it refuses.
+    """
     from vllm.engine.arg_utils import EngineArgs
+    from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.llm_engine import LLMEngine
 
     allow_tiles()
     try:
-        config = EngineArgs(**arguments).create_engine_config()
-        return LLMEngine.from_vllm_config(config, disable_log_stats=True)
+        served = UsageContext.OPENAI_API_SERVER
+        config = EngineArgs(**arguments).create_engine_config(served)
+        return LLMEngine.from_vllm_config(config, served, disable_log_stats=True)
     except REFUSALS as error:
         reason, given = _reason(error), arguments.get("kv_cache_memory_bytes")
         if given is not None and reason.startswith("No available memory for the cache blocks"):

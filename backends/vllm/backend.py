@@ -76,7 +76,9 @@ class VllmBackend(Backend):
         "max_model_len": Option(
             int, None, "longest prompt and answer; default: the model's", minimum=1
         ),
-        "max_num_seqs": Option(int, None, "requests in one step; default: vLLM's", minimum=1),
+        "max_num_seqs": Option(
+            int, None, "requests in one step; default: that of vllm serve", minimum=1
+        ),
         "enforce_eager": Option(
             bool, None, "no torch.compile, no CUDA graphs; default: true on a CPU, else false"
         ),

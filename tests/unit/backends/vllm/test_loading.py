@@ -1,0 +1,55 @@
+"""How vLLM's engine is loaded, and what becomes of its refusals, with stand-ins for its classes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backends.vllm import arguments as vllm_arguments
+from backends.vllm.arguments import load_engine
+
+pytest.importorskip("torch")
+SERVED = "OPENAI_API_SERVER"
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Loads an engine of these arguments; `error` is what vLLM says to them. Gives what it was
+    told: the context of its arguments, and that of its engine."""
+    told: dict[str, Any] = {}
+    raised: list[Exception] = []
+
+    def create_engine_config(context: Any = None, **_: Any) -> None:
+        told["arguments"] = context
+
+    def from_vllm_config(config: Any, usage_context: Any = None, **_: Any) -> Any:
+        if raised:
+            raise raised[0]
+        told["engine"] = usage_context
+        return told
+
+    def load(error: Exception | None = None, **arguments: Any) -> Any:
+        raised[:] = [] if error is None else [error]
+        return load_engine("vllm", arguments)
+
+    monkeypatch.setattr(vllm_arguments, "allow_tiles", lambda: None)
+    made = SimpleNamespace(create_engine_config=create_engine_config)
+    for name, module in {
+        "engine.arg_utils": SimpleNamespace(EngineArgs=lambda **_: made),
+        "usage.usage_lib": SimpleNamespace(UsageContext=SimpleNamespace(OPENAI_API_SERVER=SERVED)),
+        "v1.engine.llm_engine": SimpleNamespace(
+            LLMEngine=SimpleNamespace(from_vllm_config=from_vllm_config)
+        ),
+    }.items():
+        monkeypatch.setitem(sys.modules, f"vllm.{name}", module)  # type: ignore[misc]
+    return load
+
+
+def test_what_is_left_open_is_as_in_a_server(loads: Callable[..., Any]) -> None:
+    """Without a context vLLM reads prompts in batches of 2,048 on an H100, where its server takes
+    8,192: what is measured here would be another configuration than behind `http`."""
+    assert loads() == {"arguments": SERVED, "engine": SERVED}
