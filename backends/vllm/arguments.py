@@ -187,16 +187,35 @@ def _reason(error: Exception) -> str:
 
 
 def effective(settings: Mapping[str, Any], engine: Any) -> dict[str, Any]:
-    """The options with what vLLM made of the ones left open."""
+    """The options with what vLLM made of the ones left open, and of arguments of its own that
+    decide speed, by vLLM's names."""
     import torch
 
     config = engine.vllm_config
+    compiled, reserved = config.compilation_config, config.cache_config.kv_cache_memory_bytes
     return {
         **settings,
         "max_model_len": config.model_config.max_model_len,
         "max_num_seqs": config.scheduler_config.max_num_seqs,
         "enforce_eager": config.model_config.enforce_eager,
+        "kv_cache_gib": None if reserved is None else reserved / 2**30,
+        "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,
+        "enable_chunked_prefill": config.scheduler_config.enable_chunked_prefill,
+        "async_scheduling": bool(config.scheduler_config.async_scheduling),
+        "compilation_mode": getattr(compiled.mode, "name", None),
+        "cudagraph_mode": getattr(compiled.cudagraph_mode, "name", None),
+        "attention_backend": _attention(config),
+        "model_runner": "V2" if config.use_v2_model_runner else "V1",
         KV_CACHE_TOKENS: config.cache_config.num_gpu_blocks * config.cache_config.block_size,
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
     }
+
+
+def _attention(config: Any) -> str | None:
+    """The backends of the model's attention layers; where those are in other processes, the one
+    that was asked for."""
+    layers = config.compilation_config.static_forward_context.values()
+    asked = getattr(config.attention_config.backend, "name", None)
+    seen = {x.get_attn_backend().get_name() for x in layers if hasattr(x, "get_attn_backend")}
+    return ", ".join(sorted(seen)) or asked

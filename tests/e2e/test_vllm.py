@@ -124,6 +124,13 @@ def test_info_holds_what_took_effect(seen: dict[str, Any]) -> None:
     assert (options["dtype"], options["max_model_len"]) == ("float32", 512)
     assert options["kv_cache_tokens"] >= 512
     assert isinstance(options["enforce_eager"], bool)
+    assert options["kv_cache_gib"] == 0.125
+    assert options["max_num_batched_tokens"] >= 2048
+    assert isinstance(options["enable_chunked_prefill"], bool)
+    assert isinstance(options["async_scheduling"], bool)
+    assert options["model_runner"] in ("V1", "V2")
+    for name in ("compilation_mode", "cudagraph_mode", "attention_backend"):
+        assert options[name], name
 
 
 def test_nothing_outside_this_machine_is_contacted(seen: dict[str, Any]) -> None:
