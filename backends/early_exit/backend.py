@@ -102,6 +102,7 @@ class VllmEarlyExit(VllmBackend):
             ExitOptions(model_dir, options).check()
             return
         check_engine(cls.NAME, options["engine"], REFUSED_ARGUMENTS)
+        _check_weights(options)
         check_exit_options(cls.NAME, options)
         compilation = options["engine"].get("compilation_config")
         if compilation is not None and not isinstance(compilation, dict):
@@ -234,3 +235,17 @@ class VllmEarlyExit(VllmBackend):
             return commit
         tokens = max(before + len(commit.token_ids) - 1, 0)
         return replace(commit, decisions=self._decided.take(output.request_id, tokens))
+
+
+def _check_weights(options: Mapping[str, Any]) -> None:
+    """Raise `UserError` for weights that vLLM makes up: on a CPU it has packed them for its kernels
+    by the time that a fill would read them."""
+    if options["measure"] == NEVER or options["engine"].get("load_format") != "dummy":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError(
+            f"{PREFIX}: engine: load_format: dummy: on a CPU the fill cannot read weights that "
+            "vLLM makes up; give the model as a shape (model: {shape: 0.1b})"
+        )

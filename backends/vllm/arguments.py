@@ -47,6 +47,9 @@ OWN_ARGUMENTS = {
     "override_generation_config": "sampling comes from the experiment",
     "disable_log_stats": "decodebench measures by itself",
     "trust_remote_code": "code from a checkpoint is never run",
+    "logits_processors": "sampling comes from the experiment",
+    "max_logprobs": "the option margins",
+    **dict.fromkeys(("runner", "convert"), "answers are generated text"),
     "stream_interval": "each step's tokens are stamped",
     **{
         f"data_parallel_{name}": ONE_ENGINE
@@ -62,6 +65,7 @@ SPECULATIVE_ARGUMENTS = ("speculative_config", "spec_method", "spec_model", "spe
 REFUSALS = (
     AssertionError,
     AttributeError,
+    ImportError,
     KeyError,
     NotImplementedError,
     TypeError,

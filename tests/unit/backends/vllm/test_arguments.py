@@ -56,7 +56,8 @@ def test_good_options_pass_without_importing_vllm() -> None:
         "model", "dtype", "max_model_len", "max_num_seqs", "enforce_eager", "seed", "tokenizer",
         "enable_prefix_caching", "kv_cache_memory_bytes", "skip_tokenizer_init",
         "generation_config", "override_generation_config", "disable_log_stats",
-        "trust_remote_code", "stream_interval",
+        "trust_remote_code", "stream_interval", "runner", "convert", "max_logprobs",
+        "logits_processors",
     ],
 )  # fmt: skip
 def test_what_the_experiment_decides_may_not_be_passed_through(name: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from backends.vllm import arguments as vllm_arguments
 from backends.vllm.arguments import load_engine
+from harness.core.errors import UserError
 
 pytest.importorskip("torch")
 SERVED = "OPENAI_API_SERVER"
@@ -53,3 +54,10 @@ def test_what_is_left_open_is_as_in_a_server(loads: Callable[..., Any]) -> None:
     """Without a context vLLM reads prompts in batches of 2,048 on an H100, where its server takes
     8,192: what is measured here would be another configuration than behind `http`."""
     assert loads() == {"arguments": SERVED, "engine": SERVED}
+
+
+def test_a_class_that_cannot_be_imported_is_the_users_mistake(loads: Callable[..., Any]) -> None:
+    with pytest.raises(UserError) as caught:
+        loads(ModuleNotFoundError("No module named 'nope'"), worker_cls="nope.X")
+    said = "vLLM refused the model or its options: No module named 'nope'"
+    assert str(caught.value) == f"backend 'vllm': {said}"
