@@ -6,7 +6,9 @@ Importing this module imports nothing of vLLM, so that an experiment's options a
 from __future__ import annotations
 
 import difflib
+import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -171,12 +173,28 @@ def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
         config = EngineArgs(**arguments).create_engine_config(served)
         return LLMEngine.from_vllm_config(config, served, disable_log_stats=True)
     except REFUSALS as error:
-        reason, given = _reason(error), arguments.get("kv_cache_memory_bytes")
-        if given is not None and reason.startswith("No available memory for the cache blocks"):
-            words = f"option 'kv_cache_gib': {given / 2**30:.3g} GiB hold no block of this model"
-        else:
-            words = f"vLLM refused the model or its options: {reason}"
+        given = arguments.get("kv_cache_memory_bytes")
+        words = None if given is None else _small_cache(str(error), given / 2**30)
+        words = words or f"vLLM refused the model or its options: {_reason(error)}"
         raise UserError(f"backend '{backend}': {words}") from error
+
+
+def _small_cache(reason: str, gib: float) -> str | None:
+    """What to say where vLLM's `reason` is that a cache of `gib` GiB is too small: it names an
+    option that decides nothing where the cache is given. None for any other reason."""
+    begins = f"option 'kv_cache_gib': {gib:.3g} GiB hold"
+    if reason.startswith("No available memory for the cache blocks"):
+        return f"{begins} no block of this model"
+    if not (asked := re.search(r"max seq len \((\d+)\), \(([\d.]+) GiB", reason)):
+        return None
+    longest, needed = int(asked[1]), f"{asked[2]} GiB or more" if float(asked[2]) else "more"
+    held = re.search(r"estimated maximum model length is (\d+)", reason)
+    if held:  # vLLM's own figure has two digits after the point, which are 0.00 of a small model
+        needed = f"about {math.ceil(1000 * gib * longest / int(held[1])) / 1000:g} GiB"
+    return (
+        f"{begins} {held[1] if held else 'fewer'} tokens, and max_model_len is {longest}; give "
+        f"{needed}, or a smaller max_model_len"
+    )
 
 
 def _reason(error: Exception) -> str:

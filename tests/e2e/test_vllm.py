@@ -108,7 +108,7 @@ def test_refused_values_are_one_line(seen: dict[str, Any]) -> None:
             "vLLM refused the model or its options: block_size: ",
             "vLLM refused the model or its options: User-specified max_model_len (5000)",
             "vLLM refused the model or its options: cache_dtype: ",
-            "vLLM refused the model or its options: To serve at least one request",
+            "option 'kv_cache_gib': 0.001 GiB hold fewer tokens, and max_model_len is 512; give",
             "option 'kv_cache_gib': 1e-05 GiB hold no block of this model",
         ],
         strict=True,

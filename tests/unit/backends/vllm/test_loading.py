@@ -61,3 +61,30 @@ def test_a_class_that_cannot_be_imported_is_the_users_mistake(loads: Callable[..
         loads(ModuleNotFoundError("No module named 'nope'"), worker_cls="nope.X")
     said = "vLLM refused the model or its options: No module named 'nope'"
     assert str(caught.value) == f"backend 'vllm': {said}"
+
+
+@pytest.mark.parametrize(
+    ("estimated", "said"),
+    [
+        (
+            "Based on the available memory, the estimated maximum model length is 896. ",
+            "hold 896 tokens, and max_model_len is 1024; give about 0.005 GiB, or a smaller",
+        ),
+        ("", "hold fewer tokens, and max_model_len is 1024; give more, or a smaller"),
+    ],
+)
+def test_a_cache_too_small_for_one_request_is_named_by_our_option(
+    loads: Callable[..., Any], estimated: str, said: str
+) -> None:
+    """vLLM's advice, `gpu_memory_utilization`, decides nothing where the cache is given."""
+    told = ValueError(
+        "To serve at least one request with the model's max seq len (1024), (0.0 GiB KV cache is "
+        "needed, which is larger than the available KV cache memory (0.0 GiB). "
+        f"{estimated}Try increasing `gpu_memory_utilization` (which also controls CPU memory on "
+        "the CPU backend) or decreasing `max_model_len` when initializing the engine."
+    )
+    with pytest.raises(UserError) as caught:
+        loads(told, kv_cache_memory_bytes=int(0.004 * 2**30))
+    assert str(caught.value).startswith(f"backend 'vllm': option 'kv_cache_gib': 0.004 GiB {said}")
+    with pytest.raises(UserError, match="vLLM refused the model or its options: To serve"):
+        loads(told, kv_cache_memory_bytes=None)
