@@ -74,10 +74,13 @@ GIVEN = {
     "num_speculative_tokens": "is the backend's option 'drafts'",
     "prompt_lookup_min": "is the backend's option 'lookup_min'",
     "prompt_lookup_max": "is the backend's option 'lookup_max'",
+    "max_model_len": "beyond it drafts are zeros; see the backend's option 'max_model_len'",
     "synthetic_acceptance_rates": "answers would not be the model's",
     "synthetic_acceptance_length": "answers would not be the model's",
 }
 """Fields of vLLM's SpeculativeConfig that may not be passed through, and why."""
+SYNTHETIC = "synthetic"
+"""The rejection sampling that accepts drafts by rates, whatever the model says."""
 
 
 class VllmSpeculative(VllmBackend):
@@ -121,7 +124,12 @@ class VllmSpeculative(VllmBackend):
         """Raise `UserError` for options that go against one another, a method that cannot run here
         and a draft model that does not fit."""
         check_engine(NAME, options["engine"], ARGUMENTS)
-        check_speculative(f"{PREFIX} 'speculative'", options["speculative"], GIVEN)
+        where = f"{PREFIX} 'speculative'"
+        check_speculative(where, options["speculative"], GIVEN)
+        if options["speculative"].get("rejection_sample_method") == SYNTHETIC:
+            raise UserError(
+                f"{where}: rejection_sample_method: {SYNTHETIC}: answers would not be the model's"
+            )
         method, draft = options["method"], options["draft"]
         check_lookup(PREFIX, options)
         check_method(method, draft)
