@@ -74,6 +74,9 @@ REFUSALS = (
     ValueError,
 )
 """What vLLM raises for arguments that it cannot take."""
+TAKEN = "Free memory on device"
+"""Begins what vLLM raises on a GPU whose free memory is less than the share that it may use; asked
+for also where the cache's size is given."""
 
 
 def check_engine(
@@ -161,7 +164,8 @@ def engine_arguments(settings: Mapping[str, Any], model_dir: Path, dtype: str) -
 
 def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
     """An `LLMEngine` in this process, where nothing else is said as `vllm serve` is started: of no
-    such context vLLM takes smaller batches. Raises `UserError` with vLLM's reason when it refuses.
+    such context vLLM takes smaller batches. Raises `UserError` with vLLM's reason when it refuses,
+    and what vLLM raised where others hold the device's memory: alone it may start.
     """
     from vllm.engine.arg_utils import EngineArgs
     from vllm.usage.usage_lib import UsageContext
@@ -173,6 +177,8 @@ def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
         config = EngineArgs(**arguments).create_engine_config(served)
         return LLMEngine.from_vllm_config(config, served, disable_log_stats=True)
     except REFUSALS as error:
+        if str(error).startswith(TAKEN):
+            raise
         given = arguments.get("kv_cache_memory_bytes")
         words = None if given is None else _small_cache(str(error), given / 2**30)
         words = words or f"vLLM refused the model or its options: {_reason(error)}"

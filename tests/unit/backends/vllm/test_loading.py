@@ -88,3 +88,15 @@ def test_a_cache_too_small_for_one_request_is_named_by_our_option(
     assert str(caught.value).startswith(f"backend 'vllm': option 'kv_cache_gib': 0.004 GiB {said}")
     with pytest.raises(UserError, match="vLLM refused the model or its options: To serve"):
         loads(told, kv_cache_memory_bytes=None)
+
+
+def test_memory_that_others_hold_is_no_mistake_of_the_user(loads: Callable[..., Any]) -> None:
+    """The sweep tries such an engine again, alone: what a `UserError` would rule out."""
+    told = ValueError(
+        "Free memory on device cuda:0 (60.0/80.0 GiB) on startup is less than desired GPU memory "
+        "utilization (0.92, 73.6 GiB). Decrease GPU memory utilization or reduce GPU memory used "
+        "by other processes."
+    )
+    with pytest.raises(ValueError, match="Free memory on device cuda:0") as caught:
+        loads(told)
+    assert caught.value is told
