@@ -46,7 +46,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             LLMEngine=SimpleNamespace(from_vllm_config=from_vllm_config)
         ),
     }.items():
-        monkeypatch.setitem(sys.modules, f"vllm.{name}", module)  # type: ignore[misc]
+        monkeypatch.setitem(sys.modules, f"vllm.{name}", module)
     return load
 
 
