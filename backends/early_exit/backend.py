@@ -45,7 +45,6 @@ REFUSED_ARGUMENTS = OWN_ARGUMENTS | {
     **dict.fromkeys(SPECULATIVE_ARGUMENTS, NO_DRAFTS),
     **dict.fromkeys(("quantization", "quantization_config"), "the fill needs plain weights"),
     **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size"), ONE_DEVICE),
-    **dict.fromkeys(("data_parallel_size", "data_parallel_backend"), ONE_DEVICE),
     "distributed_executor_backend": "the model runs in the backend's own process",
     **dict.fromkeys(("model_impl", "model_class_overrides"), OWN_MODEL),
     "worker_cls": "the plugin works on vLLM's own worker",
@@ -103,6 +102,7 @@ class VllmEarlyExit(VllmBackend):
             ExitOptions(model_dir, options).check()
             return
         check_engine(cls.NAME, options["engine"], REFUSED_ARGUMENTS)
+        _check_weights(options)
         check_exit_options(cls.NAME, options)
         compilation = options["engine"].get("compilation_config")
         if compilation is not None and not isinstance(compilation, dict):
@@ -235,3 +235,17 @@ class VllmEarlyExit(VllmBackend):
             return commit
         tokens = max(before + len(commit.token_ids) - 1, 0)
         return replace(commit, decisions=self._decided.take(output.request_id, tokens))
+
+
+def _check_weights(options: Mapping[str, Any]) -> None:
+    """Raise `UserError` for weights that vLLM makes up: on a CPU it has packed them for its kernels
+    by the time that a fill would read them."""
+    if options["measure"] == NEVER or options["engine"].get("load_format") != "dummy":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError(
+            f"{PREFIX}: engine: load_format: dummy: on a CPU the fill cannot read weights that "
+            "vLLM makes up; give the model as a shape (model: {shape: 0.1b})"
+        )

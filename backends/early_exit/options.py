@@ -82,10 +82,6 @@ class ExitOptions(ExitPlan):
             found["scheduler_cls"] = SeparateScheduler if waits else AsyncSeparateScheduler
         return found
 
-    def effective(self) -> dict[str, Any]:
-        """The options as they took effect."""
-        return {**super().effective(), "model_runner": "V1"}
-
     def measure(self, causal: Any) -> Any:
         """The confidence measure on the loaded model, an `EarlyExitLlamaForCausalLM`; None where
         the policy asks for none."""

@@ -6,7 +6,9 @@ Importing this module imports nothing of vLLM, so that an experiment's options a
 from __future__ import annotations
 
 import difflib
+import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from backends.checkpoints import models
 from backends.vllm import sources
 from backends.vllm.tiles import allow_tiles
 from harness.core.errors import UserError, nearest
+from harness.core.names import KV_CACHE_TOKENS
 
 CPU_KV_CACHE_GIB = 0.5
 ENVIRONMENT = {
@@ -30,6 +33,7 @@ CPU_CACHE = "VLLM_CPU_KVCACHE_SPACE"
 """vLLM takes it before its arguments: the option `kv_cache_gib` would be told and not be."""
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 """Unless the user wants to see more."""
+ONE_ENGINE = "one engine in one process; use the backend 'http'"
 OWN_ARGUMENTS = {
     "model": "give 'model' in the experiment",
     "dtype": "give 'dtype' in the experiment",
@@ -45,19 +49,34 @@ OWN_ARGUMENTS = {
     "override_generation_config": "sampling comes from the experiment",
     "disable_log_stats": "decodebench measures by itself",
     "trust_remote_code": "code from a checkpoint is never run",
+    "logits_processors": "sampling comes from the experiment",
+    "max_logprobs": "the option margins",
+    **dict.fromkeys(("runner", "convert"), "answers are generated text"),
     "stream_interval": "each step's tokens are stamped",
-}
+    **{
+        f"data_parallel_{name}": ONE_ENGINE
+        for name in (
+            "size", "rank", "start_rank", "size_local", "address", "rpc_port", "hybrid_lb",
+            "external_lb", "multi_port_external_lb", "backend",
+        )
+    },
+    **dict.fromkeys(("nnodes", "node_rank", "master_addr", "master_port"), ONE_ENGINE),
+}  # fmt: skip
 """Engine arguments that may not be passed through, and why."""
 SPECULATIVE_ARGUMENTS = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
 REFUSALS = (
     AssertionError,
     AttributeError,
+    ImportError,
     KeyError,
     NotImplementedError,
     TypeError,
     ValueError,
 )
 """What vLLM raises for arguments that it cannot take."""
+TAKEN = "Free memory on device"
+"""Begins what vLLM raises on a GPU whose free memory is less than the share that it may use; asked
+for also where the cache's size is given."""
 
 
 def check_engine(
@@ -144,21 +163,44 @@ def engine_arguments(settings: Mapping[str, Any], model_dir: Path, dtype: str) -
 
 
 def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
-    """An `LLMEngine` in this process. Raises `UserError` with vLLM's reason when it refuses."""
+    """An `LLMEngine` in this process, where nothing else is said as `vllm serve` is started: of no
+    such context vLLM takes smaller batches. Raises `UserError` with vLLM's reason when it refuses,
+    and what vLLM raised where others hold the device's memory: alone it may start.
+    """
     from vllm.engine.arg_utils import EngineArgs
+    from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.llm_engine import LLMEngine
 
     allow_tiles()
     try:
-        config = EngineArgs(**arguments).create_engine_config()
-        return LLMEngine.from_vllm_config(config, disable_log_stats=True)
+        served = UsageContext.OPENAI_API_SERVER
+        config = EngineArgs(**arguments).create_engine_config(served)
+        return LLMEngine.from_vllm_config(config, served, disable_log_stats=True)
     except REFUSALS as error:
-        reason, given = _reason(error), arguments.get("kv_cache_memory_bytes")
-        if given is not None and reason.startswith("No available memory for the cache blocks"):
-            words = f"option 'kv_cache_gib': {given / 2**30:.3g} GiB hold no block of this model"
-        else:
-            words = f"vLLM refused the model or its options: {reason}"
+        if str(error).startswith(TAKEN):
+            raise
+        given = arguments.get("kv_cache_memory_bytes")
+        words = None if given is None else _small_cache(str(error), given / 2**30)
+        words = words or f"vLLM refused the model or its options: {_reason(error)}"
         raise UserError(f"backend '{backend}': {words}") from error
+
+
+def _small_cache(reason: str, gib: float) -> str | None:
+    """What to say where vLLM's `reason` is that a cache of `gib` GiB is too small: it names an
+    option that decides nothing where the cache is given. None for any other reason."""
+    begins = f"option 'kv_cache_gib': {gib:.3g} GiB hold"
+    if reason.startswith("No available memory for the cache blocks"):
+        return f"{begins} no block of this model"
+    if not (asked := re.search(r"max seq len \((\d+)\), \(([\d.]+) GiB", reason)):
+        return None
+    longest, needed = int(asked[1]), f"{asked[2]} GiB or more" if float(asked[2]) else "more"
+    held = re.search(r"estimated maximum model length is (\d+)", reason)
+    if held:  # vLLM's own figure has two digits after the point, which are 0.00 of a small model
+        needed = f"about {math.ceil(1000 * gib * longest / int(held[1])) / 1000:g} GiB"
+    return (
+        f"{begins} {held[1] if held else 'fewer'} tokens, and max_model_len is {longest}; give "
+        f"{needed}, or a smaller max_model_len"
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -173,18 +215,37 @@ def _reason(error: Exception) -> str:
 
 
 def effective(settings: Mapping[str, Any], engine: Any) -> dict[str, Any]:
-    """The options with what vLLM made of the ones left open."""
+    """The options with what vLLM made of the ones left open, and of arguments of its own that
+    decide speed, by vLLM's names."""
     import torch
 
     config = engine.vllm_config
+    compiled, reserved = config.compilation_config, config.cache_config.kv_cache_memory_bytes
     return {
         **settings,
         "max_model_len": config.model_config.max_model_len,
         "max_num_seqs": config.scheduler_config.max_num_seqs,
         "enforce_eager": config.model_config.enforce_eager,
-        "kv_cache_tokens": config.cache_config.num_gpu_blocks * config.cache_config.block_size,
+        "kv_cache_gib": None if reserved is None else reserved / 2**30,
+        "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,
+        "enable_chunked_prefill": config.scheduler_config.enable_chunked_prefill,
+        "async_scheduling": bool(config.scheduler_config.async_scheduling),
+        "compilation_mode": getattr(compiled.mode, "name", None),
+        "cudagraph_mode": getattr(compiled.cudagraph_mode, "name", None),
+        "attention_backend": _attention(config),
+        "model_runner": "V2" if config.use_v2_model_runner else "V1",
+        KV_CACHE_TOKENS: config.cache_config.num_gpu_blocks * config.cache_config.block_size,
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
         "async_scheduling": bool(config.scheduler_config.async_scheduling),
         "model_runner": "V2" if getattr(config, "use_v2_model_runner", False) else "V1",
     }
+
+
+def _attention(config: Any) -> str | None:
+    """The backends of the model's attention layers; where those are in other processes, the one
+    that was asked for."""
+    layers = config.compilation_config.static_forward_context.values()
+    asked = getattr(config.attention_config.backend, "name", None)
+    seen = {x.get_attn_backend().get_name() for x in layers if hasattr(x, "get_attn_backend")}
+    return ", ".join(sorted(seen)) or asked

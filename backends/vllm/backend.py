@@ -29,9 +29,10 @@ from backends.vllm.arguments import (
     load_engine,
     set_environment,
 )
+from backends.vllm.margins import margins
 from backends.vllm.sampling import keep_generators
 from harness.core.backend import Backend, Option, misfit
-from harness.core.names import CACHED_TOKENS
+from harness.core.names import CACHED_TOKENS, PREEMPTIONS
 from harness.core.nouns import (
     REPLAYED,
     BackendInfo,
@@ -62,6 +63,8 @@ class _EngineRequest:
     cached_tokens: int = 0
     stops_at_limit: bool = False
     """The limit that the engine was given is where a trace ends the answer."""
+    inside: Any = None
+    """vLLM's own, which counts how often it was preempted."""
 
 
 class VllmBackend(Backend):
@@ -73,7 +76,9 @@ class VllmBackend(Backend):
         "max_model_len": Option(
             int, None, "longest prompt and answer; default: the model's", minimum=1
         ),
-        "max_num_seqs": Option(int, None, "requests in one step; default: vLLM's", minimum=1),
+        "max_num_seqs": Option(
+            int, None, "requests in one step; default: that of vllm serve", minimum=1
+        ),
         "enforce_eager": Option(
             bool, None, "no torch.compile, no CUDA graphs; default: true on a CPU, else false"
         ),
@@ -233,7 +238,9 @@ class VllmBackend(Backend):
             name, prompt, params, supported_tasks=self._tasks
         )
         self._live[name] = live
-        self._engine.engine_core.add_request(entering)
+        core = self._engine.engine_core
+        core.add_request(entering)
+        live.inside = core.engine_core.scheduler.requests[name]
         return name
 
     def _replay(self, name: str, row: TraceRow, max_new_tokens: int) -> None:
@@ -250,7 +257,7 @@ class VllmBackend(Backend):
         ended = output.finish_reason is not None
         telemetry = self._telemetry(output, before, len(tokens))
         if self._with_margins and output.new_logprobs is not None:
-            telemetry = {**telemetry, **_margins(before, output.new_logprobs.logprobs)}
+            telemetry = {**telemetry, **margins(before, output.new_logprobs.logprobs)}
         if not ended:
             return Commit(live.request_id, tokens, None, telemetry)
         del self._live[output.request_id]
@@ -260,7 +267,8 @@ class VllmBackend(Backend):
             finished = "stop"
         error = f"vLLM ended the request: {reason}" if finished == "error" else None
         waited = self._clock.end(output.request_id, live.prompt_tokens, live.tokens)
-        telemetry = {**telemetry, CACHED_TOKENS: live.cached_tokens, **waited}
+        counts = {CACHED_TOKENS: live.cached_tokens, PREEMPTIONS: live.inside.num_preemptions}
+        telemetry = {**telemetry, **counts, **waited}
         return Commit(live.request_id, tokens, finished, telemetry, error)
 
     def _watch(self, worker: Any) -> None:
@@ -284,17 +292,3 @@ class VllmBackend(Backend):
 
 def _keep_generators(worker: Any) -> None:
     keep_generators(worker.model_runner)
-
-
-def _margins(start: int, logprobs: Sequence[Sequence[float]]) -> dict[str, float]:
-    """How far the best logit was above the second at the tokens from `start`: `top2_margin@I`.
-
-    A row of `logprobs` is that of the chosen token, then the two best in order. vLLM's raw
-    log-probabilities differ from logits by a constant of the position. A margin that is no number
-    (weights with NaN, a token ruled out altogether) is left out: JSON could not hold it.
-    """
-    margins = {
-        f"top2_margin@{start + n}": float(best) - float(second)
-        for n, (_, best, second) in enumerate(logprobs)
-    }
-    return {name: margin for name, margin in margins.items() if math.isfinite(margin)}

@@ -75,6 +75,7 @@ GIVEN = {
     "num_speculative_tokens": "is the backend's option 'drafts'",
     "prompt_lookup_min": "is the backend's option 'lookup_min'",
     "prompt_lookup_max": "is the backend's option 'lookup_max'",
+    "max_model_len": "beyond it drafts are zeros; see the backend's option 'max_model_len'",
     "synthetic_acceptance_rates": "answers would not be the model's",
     "synthetic_acceptance_length": "answers would not be the model's",
 }
@@ -85,6 +86,8 @@ ON_A_GPU = (
     "'model_runner' among a trial's effective options say what ran"
 )
 """On a CPU both run on the same."""
+SYNTHETIC = "synthetic"
+"""The rejection sampling that accepts drafts by rates, whatever the model says."""
 
 
 class VllmSpeculative(VllmBackend):
@@ -129,7 +132,12 @@ class VllmSpeculative(VllmBackend):
         """Raise `UserError` for options that go against one another, a method that cannot run here
         and a draft model that does not fit."""
         check_engine(NAME, options["engine"], ARGUMENTS)
-        check_speculative(f"{PREFIX} 'speculative'", options["speculative"], GIVEN)
+        where = f"{PREFIX} 'speculative'"
+        check_speculative(where, options["speculative"], GIVEN)
+        if options["speculative"].get("rejection_sample_method") == SYNTHETIC:
+            raise UserError(
+                f"{where}: rejection_sample_method: {SYNTHETIC}: answers would not be the model's"
+            )
         method, draft = options["method"], options["draft"]
         check_lookup(PREFIX, options)
         check_method(method, draft)

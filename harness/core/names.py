@@ -28,6 +28,11 @@ Its workload has all prompts of the experiment, and the trial asks those that no
 
 CACHED_TOKENS = "cached_tokens"
 """Telemetry: prompt tokens that came from a cache of an earlier request's."""
+PREEMPTIONS = "preemptions"
+"""Telemetry: how often an engine took a request's place in the KV cache away, to give it to others.
+What it held is computed again."""
+KV_CACHE_TOKENS = "kv_cache_tokens"
+"""Of an engine's effective options: tokens that its KV cache has room for."""
 SERVER_TOKENS = "server_tokens"
 """Telemetry: output tokens of the whole answer, as a server's own usage counts them."""
 COUNTED_TOKENS = "counted_tokens"

@@ -12,6 +12,8 @@ from harness.core.names import (
     CACHED_TOKENS,
     COLD_RESET,
     COUNTED_TOKENS,
+    KV_CACHE_TOKENS,
+    PREEMPTIONS,
     QUALITY,
     SERVER,
     SERVER_TOKENS,
@@ -53,8 +55,8 @@ def check_trial(
 
     Each reason begins with a slug: "failures", "client-late", "cache-not-cold", "cache-unknown",
     "output-clipped", "token-counts", "clocks-throttled", "machine-noisy", "too-few-samples",
-    "noise-not-checked". A trial with too few samples for its high percentiles only is still valid:
-    the reason names the percentiles that say nothing. Nor does the last one make a server's trial
+    "noise-not-checked", "kv-starved". A trial with too few samples for its high percentiles only is
+    still valid: the reason names the percentiles that say nothing. Nor do the last two make a trial
     invalid. Of a load for the answers' sake it is asked only whether all answers are there, whole.
     `requests`: those of the trial, where their prompts and the tokens they ask for are known.
     `remarks`: more of those that leave a trial valid.
@@ -72,8 +74,8 @@ def check_trial(
     ]
     enough = sum(_answered(g) for g in generations) >= SAMPLES_NEEDED["p50"]
     valid = enough and not reasons
-    told = (*_samples(generations), *_unseen(info), *_calibrated(trial, info), *remarks)
-    return Validity(valid, (*reasons, *told))
+    told = (*_samples(generations), *_unseen(info), *_starved(generations, info))
+    return Validity(valid, (*reasons, *told, *_calibrated(trial, info), *remarks))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -250,6 +252,18 @@ def _unseen(info: BackendInfo) -> list[str]:
     if SERVER not in info.capabilities:
         return []
     return ["noise-not-checked: what else the server's machine did cannot be seen from here"]
+
+
+def _starved(generations: Sequence[Generation], info: BackendInfo) -> list[str]:
+    """The remark on an engine whose KV cache was too small for what was in flight."""
+    times = sum(g.telemetry.get(PREEMPTIONS, 0) for g in generations)
+    if not times:
+        return []
+    room = info.options.get(KV_CACHE_TOKENS, "an unknown number of")
+    return [
+        f"kv-starved: {times:.0f} preemption{'s' * (times != 1)} in a KV cache of {room} tokens "
+        f"({KV_CACHE_TOKENS}): what it held of those requests was computed again"
+    ]
 
 
 def _calibrated(trial: Trial, info: BackendInfo) -> list[str]:

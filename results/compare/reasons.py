@@ -25,6 +25,7 @@ PROMPTS_SEEN = "prompts-seen"
 REPLAYED_OTHERWISE = "replayed-otherwise"
 NOT_WARMED_UP = "not-warmed-up"
 UNSCORED = "unscored"
+KV_STARVED = "kv-starved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,14 @@ REASONS = (
         "used for the first time was so in the trial",
     ),
     Reason(
+        KV_STARVED,
+        "times",
+        "a remark: so many `preemptions` in a KV cache of so many tokens: requests in flight did "
+        "not fit together, gave way to others and were computed again, which no other count of "
+        "work has. A larger cache (`kv_cache_gib`) or fewer requests at once (`max_num_seqs`) "
+        "makes it another engine. Told by vLLM inside the process",
+    ),
+    Reason(
         LENGTHS_CUT,
         "times",
         "a remark: `max_new_tokens` is below the lengths that the workload's rows give their "
@@ -235,6 +244,7 @@ REMARKS = frozenset(
         REPLAYED_OTHERWISE,
         NOT_WARMED_UP,
         UNSCORED,
+        KV_STARVED,
         "other-draws",
         "native-other-draws",
     }

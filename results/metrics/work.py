@@ -20,6 +20,7 @@ is None unless its counts are there. Sums run over the completed requests of a t
 | `layers_total` | layers of the model x tokens committed after the prompt's pass: plain decoding |
 | `set_steps` | steps of the search for sublayers to leave out while decoding (SWIFT) |
 | `skipped_attention_L`, `skipped_mlp_L` | left out by drafts as the answer ended; L from 0 |
+| `preemptions` | times that the request gave way to others in the KV cache, and was read again |
 | `top2_margin@I` | the logit margin before output token I (see `results.compare.agreement`) |
 
 A backend whose whole batch leaves early together (`vllm-early-exit`) counts, for each token that it
@@ -47,6 +48,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from harness.core.names import PREEMPTIONS
 from results.metrics.arrays import RequestArrays
 from results.metrics.latency import later_tokens
 
@@ -90,6 +92,7 @@ def rates(sums: Mapping[str, float]) -> dict[str, float | None]:
         "drafts_per_step": ratio(drafted, steps),
         "tokens_per_step": ratio(sums.get("step_tokens"), steps),
         "full_passes_per_token": ratio(run, sums.get("layers_total")),
+        PREEMPTIONS: sums.get(PREEMPTIONS),
         **_batch_rates(sums),
     }
 

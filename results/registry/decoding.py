@@ -104,6 +104,12 @@ WORK = (
         "discarded drafts can put it above.",
         better="smaller",
     ),
+    _rate(
+        "preemptions",
+        "The count: times that a request gave way to others in vLLM's KV cache and was computed "
+        "again, which `full_passes_per_token` does not count.",
+        unit="times", better="smaller", pooled="sum",
+    ),
 )  # fmt: skip
 BATCHES = (
     _rate("model_layers", "layers_total / steps.", section="batches", unit="layers"),

@@ -85,6 +85,41 @@ def test_a_worker_takes_away_the_graph_of_the_whole_model(
     assert worker.model_runner.model is model
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_model_without_exits_is_one_graph_inside_what_counts_its_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`measure: never` had no graph at all in steps that only decode: the worker took vLLM's."""
+    from torch import nn
+    from vllm.config import CUDAGraphMode
+    from vllm.model_executor.models.llama import LlamaForCausalLM
+
+    from backends.early_exit.plugin.model import EarlyExitLlamaForCausalLM
+
+    compilation = SimpleNamespace(cudagraph_mode=CUDAGraphMode.FULL_AND_PIECEWISE)
+    monkeypatch.setattr(
+        "vllm.compilation.cuda_graph.current_platform",
+        SimpleNamespace(get_global_graph_pool=lambda: None),
+    )
+
+    def init(self: Any, **_: Any) -> None:
+        nn.Module.__init__(self)
+        self.model = nn.Module()
+        self.model.layers = nn.ModuleList()
+
+    monkeypatch.setattr(LlamaForCausalLM, "__init__", init)
+    config = SimpleNamespace(compilation_config=compilation)
+    causal: Any = EarlyExitLlamaForCausalLM(vllm_config=config)
+    (graph,) = causal.whole
+    assert (graph.runtime_mode, graph.unwrap()) == (CUDAGraphMode.FULL, causal.model)
+    assert [name for name, _ in causal.named_children()] == ["model"]
+    causal.whole = [lambda *_: "replayed"]
+    assert causal.forward(None, None) == "replayed"
+    compilation.cudagraph_mode = CUDAGraphMode.PIECEWISE
+    causal = EarlyExitLlamaForCausalLM(vllm_config=config)
+    assert causal.whole == [causal.model]
+
+
 def test_without_fixed_places_graphs_read_what_is_not_there(model: Path) -> None:
     """The test above can fail: what a segment left is gone when the next one's graph reads it."""
     found = child(model, "--without-handover")

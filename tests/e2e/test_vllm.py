@@ -49,10 +49,18 @@ def test_one_token_per_pass_after_the_prompts_from_a_cold_cache(seen: dict[str, 
         told = generation["telemetry"]
         decode_us = (generation["commit_ns"][-1] - generation["commit_ns"][0]) / 1e3
         assert 0 < told.pop("pass_us") < decode_us, "the passes are a part of the time"
-        assert told == {**work, "cached_tokens": 0, "attended_positions": read}
+        assert told == {**work, "cached_tokens": 0, "preemptions": 0, "attended_positions": read}
         assert generation["commit_tokens"] == [1] * 12
     assert tokens(seen["repeated"]) == [g["token_ids"] for g in seen["greedy"]]
     assert all(telemetry["cached_tokens"] == 0 for *_, telemetry in seen["repeated"])
+
+
+def test_requests_that_give_way_to_others_say_so(seen: dict[str, Any]) -> None:
+    """Of a cache that has no room for all four, which need 150 tokens each."""
+    room, starved = seen["starved"]
+    assert room < 4 * 150
+    assert sum(telemetry["preemptions"] for *_, telemetry in starved) > 0
+    assert {(reason, len(ids)) for ids, reason, *_ in starved} == {("length", 100)}
 
 
 def test_stop_ids_end_an_answer_and_ignore_eos_does_not(seen: dict[str, Any]) -> None:
@@ -100,7 +108,7 @@ def test_refused_values_are_one_line(seen: dict[str, Any]) -> None:
             "vLLM refused the model or its options: block_size: ",
             "vLLM refused the model or its options: User-specified max_model_len (5000)",
             "vLLM refused the model or its options: cache_dtype: ",
-            "vLLM refused the model or its options: To serve at least one request",
+            "option 'kv_cache_gib': 0.001 GiB hold fewer tokens, and max_model_len is 512; give",
             "option 'kv_cache_gib': 1e-05 GiB hold no block of this model",
         ],
         strict=True,
@@ -116,8 +124,13 @@ def test_info_holds_what_took_effect(seen: dict[str, Any]) -> None:
     assert (options["dtype"], options["max_model_len"]) == ("float32", 512)
     assert options["kv_cache_tokens"] >= 512
     assert isinstance(options["enforce_eager"], bool)
+    assert options["kv_cache_gib"] == 0.125
+    assert options["max_num_batched_tokens"] >= 2048
+    assert isinstance(options["enable_chunked_prefill"], bool)
     assert isinstance(options["async_scheduling"], bool)
     assert options["model_runner"] in ("V1", "V2")
+    for name in ("compilation_mode", "cudagraph_mode", "attention_backend"):
+        assert options[name], name
 
 
 def test_nothing_outside_this_machine_is_contacted(seen: dict[str, Any]) -> None:

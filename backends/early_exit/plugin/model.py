@@ -120,7 +120,8 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
 
 
 class EarlyExitLlamaForCausalLM(LlamaForCausalLM):  # type: ignore[misc]
-    """The whole model, with the head. Without exits it is vLLM's own in one piece."""
+    """The whole model, with the head. Without exits it is vLLM's own in one piece, and one graph
+    where vLLM would take one: inside this class, which counts the steps."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "", **arguments: Any) -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix, **arguments)
@@ -128,6 +129,7 @@ class EarlyExitLlamaForCausalLM(LlamaForCausalLM):  # type: ignore[misc]
         self.leaves = isinstance(self.model, EarlyExitLlamaModel)
         if self.leaves:
             self.model.control = self.control
+        self.whole = [self.model] if self.leaves else graphs_of([self.model], vllm_config)
 
     def _init_model(
         self, vllm_config: Any, prefix: str = "", layer_type: Any = LlamaDecoderLayer
@@ -154,7 +156,7 @@ class EarlyExitLlamaForCausalLM(LlamaForCausalLM):  # type: ignore[misc]
         began = control.now()
         out: Tensor
         if step is None or step.mixed or not self.leaves:
-            out = self.model(input_ids, positions, intermediate_tensors, inputs_embeds)
+            out = self.whole[0](input_ids, positions, intermediate_tensors, inputs_embeds)
         else:
             out = self.model.decode(input_ids, positions, step)
         if step is not None:

@@ -12,7 +12,7 @@ than the layer costs the device.
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -44,9 +44,9 @@ def build_segments(model: Any, cuts: Sequence[int], vllm_config: Any, prefix: st
     return nn.ModuleList(segments)
 
 
-def graphs_of(segments: nn.ModuleList, vllm_config: Any) -> list[Any]:
-    """What runs the segments: a CUDA graph of each in steps for which vLLM would take one of the
-    whole model, where the configuration has such steps; else the segments themselves."""
+def graphs_of(segments: Iterable[nn.Module], vllm_config: Any) -> list[Any]:
+    """What runs the segments, or a model without any: a CUDA graph of each in steps for which vLLM
+    would take one of the whole model, where the configuration has such steps; else themselves."""
     if not vllm_config.compilation_config.cudagraph_mode.has_full_cudagraphs():
         return list(segments)
     return [CUDAGraphWrapper(one, vllm_config, CUDAGraphMode.FULL) for one in segments]

@@ -9,8 +9,8 @@ from vllm.v1.worker.gpu_worker import Worker
 
 
 class WholeSegmentsWorker(Worker):  # type: ignore[misc]
-    """Takes away the graph that vLLM puts around the whole model, which could not end early: the
-    model has one around each segment."""
+    """Takes away the graph that vLLM puts around the whole model, which could neither end early nor
+    be counted: the model has one around each segment, or around what it counts."""
 
     def load_model(self, **arguments: Any) -> None:
         """See vLLM's."""

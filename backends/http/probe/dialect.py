@@ -31,6 +31,10 @@ EXTRAS: Sequence[Mapping[str, Any]] = (
 """What to ask for beyond the answer, the best first: vLLM takes all, a strict server nothing. Each
 chunk's usage is asked for only where there are no ids, since making it costs the server time."""
 
+PINNED: Mapping[str, Any] = {"repetition_penalty": 1.0, "top_k": -1, "min_p": 0.0}
+"""Sampling that an experiment does not have, turned off: a server fills in what a request leaves
+open, vLLM's from the model's `generation_config.json`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -41,6 +45,8 @@ class Dialect:
     prompt: Literal["ids", "text", "chat"]
     counting: Counting
     extras: Mapping[str, Any]
+    """Fields of each request beside what is asked: one of `EXTRAS`, and `PINNED` where the server
+    takes it."""
     reports_cache: bool
     resets_cache: bool
     ignores_eos: bool
@@ -79,6 +85,9 @@ async def probe(
                     f"backend 'http': {server.base_url} reports neither token ids nor running "
                     "usage, and there is no tokenizer to count with"
                 )
+            pinned = {**extras, **PINNED}
+            taken, _ = await ask(server, path, {**body(form, pinned, False), "model": model})
+            extras = extras if taken is None else pinned
             endless, _ = await ask(server, path, {**body(form, extras, True), "model": model})
             if tokenizer is not None:
                 where = f"backend 'http': {server.base_url}"

@@ -51,6 +51,7 @@ def main() -> None:
     caching.reset()
     found["cached"].append(answers(caching, GREEDY[-1:]))
     caching.close()
+    found["starved"] = starved(directory)
     found["reference"] = reference(directory)
     found["network"] = CALLS
     print(json.dumps(found))
@@ -110,6 +111,18 @@ def impossible(backend: Backend) -> list[Any]:
             Request("unknown", (3, 1024), 4),
         ],
     )
+
+
+def starved(directory: Path) -> list[Any]:
+    """The room of a small cache, and what requests say of which not all have place in it."""
+    small = {**SMALL, "kv_cache_gib": 0.004, "max_model_len": 256}
+    backend = open_backend("vllm", directory, MODEL, small)
+    asked = [
+        Request(f"starved-{n}", tuple(range(3 + n, 53 + n)), 100, ignore_eos=True) for n in range(4)
+    ]
+    found = [backend.info.options["kv_cache_tokens"], answers(backend, asked)]
+    backend.close()
+    return found
 
 
 def after_reset(backend: Backend) -> Any:

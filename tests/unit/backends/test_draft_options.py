@@ -106,6 +106,11 @@ def test_a_gpu_takes_every_method(method: str, monkeypatch: pytest.MonkeyPatch) 
             "num_speculative_tokens: is the backend's",
         ),
         ({"speculative": {"synthetic_acceptance_length": 2}}, "answers would not be the model's"),
+        (
+            {"speculative": {"rejection_sample_method": "synthetic"}},
+            "rejection_sample_method: synthetic: answers would not be the model's",
+        ),
+        ({"speculative": {"max_model_len": 32}}, "max_model_len: beyond it drafts are zeros"),
         ({"speculative": {"prompt_lookup_maxx": 3}}, "vLLM has no argument 'prompt_lookup_maxx'"),
         ({"engine": {"speculative_config": {}}}, "speculative_config: the options 'method'"),
         ({"method": "ngram", "record": True}, "'record': no trace tells of the drafts of vLLM's"),

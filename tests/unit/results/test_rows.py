@@ -35,6 +35,7 @@ CONTRACT = {
     *("exits_by_layer", "exits_by_batch"),
     *("throughput_ratio", "inner_token_latency_ratio"),
     *("tokens_per_step", "acceptance_rate", "drafts_per_step", "full_passes_per_token"),
+    "preemptions",
     *("speedup", "speedup_low", "speedup_high", "speedup_native", "consistency_native"),
     *("rouge_l_to_full", "rouge_l_to_label", "pass_at_1", "exact_match"),
     "exact_match_flexible",

@@ -49,7 +49,8 @@ def told(model: Model = DEMO, **options: Any) -> list[str]:
         ("engine: quantization", {"engine": {"quantization": "fp8"}}),
         ("engine: speculative_config", {"engine": {"speculative_config": {}}}),
         ("speculative decoding do not go", {"engine": {"spec_method": "ngram", "spec_tokens": 3}}),
-        ("runs on one device", {"engine": {"data_parallel_size": 2}}),
+        ("load_format: dummy: on a CPU the fill", {"engine": {"load_format": "dummy"}}),
+        ("one engine in one process", {"engine": {"data_parallel_size": 2}}),
         ("expected a mapping, got 3", {"engine": {"compilation_config": 3}}),
         ("vLLM has no argument 'max_seqs'", {"engine": {"max_seqs": 2}}),
         ("did you mean 'state'", {"measure": "stat"}),
@@ -57,8 +58,11 @@ def told(model: Model = DEMO, **options: Any) -> list[str]:
     ],
 )  # fmt: skip
 def test_what_cannot_run_is_refused_before_an_engine_is_loaded(
-    words: str, options: dict[str, Any]
+    words: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError) as refusal:
         told(**options)
     assert words in str(refusal.value)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backends import open_backend
-from backends.http.probe.dialect import EXTRAS
+from backends.http.probe.dialect import EXTRAS, PINNED
 from backends.http.probe.texts import SENTENCE, check_texts
 from harness.core.errors import UnavailableError, UserError
 from harness.core.nouns import Model
@@ -75,6 +75,30 @@ def test_a_server_that_refuses_a_field_is_known_by_it(start: Start) -> None:
     assert answer(backend)[-1].finished == "length"
     _, backend = start()
     assert "ends-at-eos" not in backend.info.capabilities
+
+
+def test_sampling_that_nobody_asked_for_is_turned_off_where_the_server_takes_it(
+    start: Start,
+) -> None:
+    """vLLM's server takes a repetition penalty and top_k from the model's generation config."""
+    server, backend = start()
+    answer(backend)
+    assert {name: server.bodies[-1][name] for name in PINNED} == PINNED
+    server, backend = start(extra_body={"repetition_penalty": 1.1, "top_k": None})
+    answer(backend)
+    assert server.bodies[-1]["repetition_penalty"] == 1.1
+    assert "top_k" not in server.bodies[-1]
+
+    def strict(reply: FakeReply) -> None:
+        if reply.body.keys() & PINNED.keys():
+            reply.fail(400, {"error": {"message": "Unrecognized request argument: top_k"}})
+        else:
+            good(reply)
+
+    server, backend = start(strict, strict)
+    assert answer(backend)[-1].finished == "length"
+    assert not server.bodies[-1].keys() & PINNED.keys()
+    assert server.bodies[-1]["return_token_ids"]
 
 
 WORDS = [len(word) for word in SENTENCE.split()]

@@ -13,6 +13,7 @@ import pytest
 
 from backends import check_options
 from backends.vllm import arguments as vllm_arguments
+from backends.vllm import sources
 from backends.vllm.backend import VllmBackend
 from harness.core.errors import UserError
 
@@ -55,13 +56,25 @@ def test_good_options_pass_without_importing_vllm() -> None:
         "model", "dtype", "max_model_len", "max_num_seqs", "enforce_eager", "seed", "tokenizer",
         "enable_prefix_caching", "kv_cache_memory_bytes", "skip_tokenizer_init",
         "generation_config", "override_generation_config", "disable_log_stats",
-        "trust_remote_code", "stream_interval",
+        "trust_remote_code", "stream_interval", "runner", "convert", "max_logprobs",
+        "logits_processors",
     ],
 )  # fmt: skip
 def test_what_the_experiment_decides_may_not_be_passed_through(name: str) -> None:
     """It would reach vLLM behind the back of the trial's key."""
     with pytest.raises(UserError, match=f"engine: {name}: "):
         check_options("vllm", {"engine": {name: 1}})
+
+
+@pytest.mark.parametrize("backend", ["vllm", "vllm-speculative", "vllm-early-exit"])
+def test_engines_that_wait_for_others_are_refused(backend: str) -> None:
+    """vLLM's in-process client starts one; it would wait for the others for ever."""
+    known = sources.fields("engine/arg_utils.py", "EngineArgs")
+    parallel = {name for name in known if name.startswith("data_parallel_")}
+    assert len(parallel) >= 10
+    for name in (*sorted(parallel), "nnodes"):
+        with pytest.raises(UserError, match=f"engine: {name}: one engine in one process; use the"):
+            check_options(backend, {"engine": {name: 2}})
 
 
 def arguments(monkeypatch: pytest.MonkeyPatch, *, is_cpu: bool, **options: Any) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from backends.vllm.backend import _margins
+from backends.vllm.margins import margins
 
 
 def test_a_margin_is_named_by_its_token() -> None:
-    assert _margins(3, [(-0.5, -0.5, -2.0), (-3.0, -1.0, -3.0)]) == {
+    assert margins(3, [(-0.5, -0.5, -2.0), (-3.0, -1.0, -3.0)]) == {
         "top2_margin@3": 1.5,
         "top2_margin@4": 2.0,
     }
@@ -17,4 +17,4 @@ def test_a_margin_is_named_by_its_token() -> None:
 def test_a_margin_that_is_no_number_is_left_out() -> None:
     """`show --json` prints the margin at a divergence, and JSON knows neither NaN nor infinity."""
     nan, ruled_out = (math.nan,) * 3, (0.0, 0.0, -math.inf)
-    assert _margins(0, [nan, ruled_out, (-0.5, -0.5, -1.0)]) == {"top2_margin@2": 0.5}
+    assert margins(0, [nan, ruled_out, (-0.5, -0.5, -1.0)]) == {"top2_margin@2": 0.5}

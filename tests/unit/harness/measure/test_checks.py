@@ -49,6 +49,16 @@ def test_a_remark_leaves_a_trial_valid() -> None:
     assert (verdict.valid, verdict.reasons) == (True, ("a: b",))
 
 
+def test_an_engine_whose_cache_was_too_small_is_remarked_on() -> None:
+    info = dataclasses.replace(INFO, options={"kv_cache_tokens": 512})
+    roomy = [generation(i, telemetry={"preemptions": 0}) for i in range(100)]
+    assert check(roomy, info=info) == (True, [])
+    tight = [generation(i, telemetry={"preemptions": i % 2}) for i in range(100)]
+    valid, [reason] = check(tight, info=info)
+    assert valid
+    assert reason.startswith("kv-starved: 50 preemptions in a KV cache of 512 tokens")
+
+
 def test_thresholds_calibrated_for_other_prompts_or_answers_are_remarked_on() -> None:
     name, most = (trial := make_trial(requests=100)).workload.name, trial.max_new_tokens
     said = "calibrated-otherwise: the thresholds' calibration is of"

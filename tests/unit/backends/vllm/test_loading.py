@@ -1,0 +1,102 @@
+"""How vLLM's engine is loaded, and what becomes of its refusals, with stand-ins for its classes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backends.vllm import arguments as vllm_arguments
+from backends.vllm.arguments import load_engine
+from harness.core.errors import UserError
+
+pytest.importorskip("torch")
+SERVED = "OPENAI_API_SERVER"
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Loads an engine of these arguments; `error` is what vLLM says to them. Gives what it was
+    told: the context of its arguments, and that of its engine."""
+    told: dict[str, Any] = {}
+    raised: list[Exception] = []
+
+    def create_engine_config(context: Any = None, **_: Any) -> None:
+        told["arguments"] = context
+
+    def from_vllm_config(config: Any, usage_context: Any = None, **_: Any) -> Any:
+        if raised:
+            raise raised[0]
+        told["engine"] = usage_context
+        return told
+
+    def load(error: Exception | None = None, **arguments: Any) -> Any:
+        raised[:] = [] if error is None else [error]
+        return load_engine("vllm", arguments)
+
+    monkeypatch.setattr(vllm_arguments, "allow_tiles", lambda: None)
+    made = SimpleNamespace(create_engine_config=create_engine_config)
+    for name, module in {
+        "engine.arg_utils": SimpleNamespace(EngineArgs=lambda **_: made),
+        "usage.usage_lib": SimpleNamespace(UsageContext=SimpleNamespace(OPENAI_API_SERVER=SERVED)),
+        "v1.engine.llm_engine": SimpleNamespace(
+            LLMEngine=SimpleNamespace(from_vllm_config=from_vllm_config)
+        ),
+    }.items():
+        monkeypatch.setitem(sys.modules, f"vllm.{name}", module)
+    return load
+
+
+def test_what_is_left_open_is_as_in_a_server(loads: Callable[..., Any]) -> None:
+    """Without a context vLLM reads prompts in batches of 2,048 on an H100, where its server takes
+    8,192: what is measured here would be another configuration than behind `http`."""
+    assert loads() == {"arguments": SERVED, "engine": SERVED}
+
+
+def test_a_class_that_cannot_be_imported_is_the_users_mistake(loads: Callable[..., Any]) -> None:
+    with pytest.raises(UserError) as caught:
+        loads(ModuleNotFoundError("No module named 'nope'"), worker_cls="nope.X")
+    said = "vLLM refused the model or its options: No module named 'nope'"
+    assert str(caught.value) == f"backend 'vllm': {said}"
+
+
+@pytest.mark.parametrize(
+    ("estimated", "said"),
+    [
+        (
+            "Based on the available memory, the estimated maximum model length is 896. ",
+            "hold 896 tokens, and max_model_len is 1024; give about 0.005 GiB, or a smaller",
+        ),
+        ("", "hold fewer tokens, and max_model_len is 1024; give more, or a smaller"),
+    ],
+)
+def test_a_cache_too_small_for_one_request_is_named_by_our_option(
+    loads: Callable[..., Any], estimated: str, said: str
+) -> None:
+    """vLLM's advice, `gpu_memory_utilization`, decides nothing where the cache is given."""
+    told = ValueError(
+        "To serve at least one request with the model's max seq len (1024), (0.0 GiB KV cache is "
+        "needed, which is larger than the available KV cache memory (0.0 GiB). "
+        f"{estimated}Try increasing `gpu_memory_utilization` (which also controls CPU memory on "
+        "the CPU backend) or decreasing `max_model_len` when initializing the engine."
+    )
+    with pytest.raises(UserError) as caught:
+        loads(told, kv_cache_memory_bytes=int(0.004 * 2**30))
+    assert str(caught.value).startswith(f"backend 'vllm': option 'kv_cache_gib': 0.004 GiB {said}")
+    with pytest.raises(UserError, match="vLLM refused the model or its options: To serve"):
+        loads(told, kv_cache_memory_bytes=None)
+
+
+def test_memory_that_others_hold_is_no_mistake_of_the_user(loads: Callable[..., Any]) -> None:
+    """The sweep tries such an engine again, alone: what a `UserError` would rule out."""
+    told = ValueError(
+        "Free memory on device cuda:0 (60.0/80.0 GiB) on startup is less than desired GPU memory "
+        "utilization (0.92, 73.6 GiB). Decrease GPU memory utilization or reduce GPU memory used "
+        "by other processes."
+    )
+    with pytest.raises(ValueError, match="Free memory on device cuda:0") as caught:
+        loads(told)
+    assert caught.value is told
