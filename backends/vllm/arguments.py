@@ -233,12 +233,10 @@ def effective(settings: Mapping[str, Any], engine: Any) -> dict[str, Any]:
         "compilation_mode": getattr(compiled.mode, "name", None),
         "cudagraph_mode": getattr(compiled.cudagraph_mode, "name", None),
         "attention_backend": _attention(config),
-        "model_runner": "V2" if config.use_v2_model_runner else "V1",
+        "model_runner": "V2" if getattr(config, "use_v2_model_runner", False) else "V1",
         KV_CACHE_TOKENS: config.cache_config.num_gpu_blocks * config.cache_config.block_size,
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
-        "async_scheduling": bool(config.scheduler_config.async_scheduling),
-        "model_runner": "V2" if getattr(config, "use_v2_model_runner", False) else "V1",
     }
 
 
