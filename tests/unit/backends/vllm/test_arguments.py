@@ -136,10 +136,20 @@ def test_what_schedules_and_runs_a_step_is_told(
 ) -> None:
     config = SimpleNamespace(
         model_config=SimpleNamespace(max_model_len=8, enforce_eager=True, dtype="torch.bfloat16"),
-        scheduler_config=SimpleNamespace(max_num_seqs=2, async_scheduling=asynchronous),
-        cache_config=SimpleNamespace(num_gpu_blocks=3, block_size=16),
+        scheduler_config=SimpleNamespace(
+            max_num_seqs=2,
+            async_scheduling=asynchronous,
+            max_num_batched_tokens=2048,
+            enable_chunked_prefill=True,
+        ),
+        cache_config=SimpleNamespace(num_gpu_blocks=3, block_size=16, kv_cache_memory_bytes=2**29),
+        compilation_config=SimpleNamespace(
+            mode=None, cudagraph_mode=None, static_forward_context={}
+        ),
+        attention_config=SimpleNamespace(backend=None),
         **({} if second is None else {"use_v2_model_runner": second}),
     )
     found = vllm_arguments.effective({}, SimpleNamespace(vllm_config=config))
     assert found["async_scheduling"] is bool(asynchronous)
     assert found["model_runner"] == ("V2" if second else "V1")
+    assert (found["kv_cache_gib"], found["max_num_batched_tokens"]) == (0.5, 2048)
