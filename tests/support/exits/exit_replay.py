@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.core.names import ATTENDED, CACHED_TOKENS, PASS_US
+from harness.core.names import ATTENDED, CACHED_TOKENS, PASS_US, PREEMPTIONS
 from harness.core.nouns import Request
 from tests.support.exits.exit_reference import Decided, ExitReference, Rule
 
-LEFT_OUT = ("check_us", "fill_us", "forward_us", PASS_US, CACHED_TOKENS, ATTENDED)
+LEFT_OUT = ("check_us", "fill_us", "forward_us", PASS_US, CACHED_TOKENS, ATTENDED, PREEMPTIONS)
 
 
 @dataclass
