@@ -9,17 +9,7 @@ import pytest
 
 from backends.tetris.pipeline.windows import WindowPlanner, seen_survival
 from backends.tetris.profile import Wanted, cluster_from, profile_from
-
-PROFILE: dict[str, Any] = {
-    "layers": 4,
-    "batch": 4,
-    "survival": [1, 1, 0.5, 0.5, 0.25],
-    "layer_ms": {"V100": [1, 2, 3, 4]},
-    "ramp_ms": {"V100": 0.5},
-    "transfer_ms": 0.4,
-    "fill_ms": [0.1, 0.1, 0.2, 0.2],
-    "time_share": {"V100": {"1": 0.4, "3": 0.8, "4": 1.0}},
-}
+from tests.unit.backends.tetris.pipeline.test_rules import PROFILE
 
 
 def test_survival_between_cuts_keeps_its_shape() -> None:

@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from harness.cli import main
 from harness.cli.planning.told import MOST_BYTES
 from tests.support.harness.command import call
+from tests.unit.harness.cli.planning.test_simulate import PROFILE, files
 
-PROFILE: dict[str, Any] = {
-    "layers": 4,
-    "batch": 2,
-    "survival": [1, 1, 0.5, 0.5, 0.5],
-    "layer_ms": {"V100": [1, 1, 1, 1]},
-    "ramp_ms": {"V100": 0.1},
-    "transfer_ms": 0.2,
-    "time_share": {"V100": {"1": 0.9, "2": 1}},
-}
-CLUSTER: dict[str, Any] = {"devices": {"V100": 3}, "price": {"V100": 2.0}}
+__all__ = ["files"]
 ASKED = ["--profile", "p.json", "--cluster", "c.yaml", "--slo-ms", "50"]
-
-
-@pytest.fixture(autouse=True)
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("p.json").write_text(json.dumps(PROFILE))
-    Path("c.yaml").write_text(yaml.safe_dump(CLUSTER))
 
 
 def write_log(after: list[int], leaves: list[list[bool]]) -> None:
