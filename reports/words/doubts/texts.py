@@ -19,7 +19,8 @@ def by_cell(
     model, dtype and machine, over all cells: by the metric that holds the same answers against the
     same backend."""
     reference = run.experiment.get("reference")
-    machines = {s.record.key: s.record.environment.get("fingerprint") or "" for s in run.stored}
+    records = [stored.record for stored in run.stored]
+    machines = {r.key: str(r.environment.get("fingerprint") or "") for r in records}
     found: dict[tuple[str, ...], dict[str, BackendText]] = {}
     for one in texts:
         if not one.is_reference:
@@ -27,14 +28,7 @@ def by_cell(
             metric = "consistency_ratio" if one.against == reference else "consistency_native"
             found.setdefault(key, {})[metric] = one
     return [
-        found.get(
-            (
-                identity(c["backend"], c["options"]),
-                c["model"],
-                c["dtype"],
-                str(machines[c["keys"][0]]),
-            ),
-            {},
-        )
+        found.get((identity(c["backend"], c["options"]), c["model"], c["dtype"], machine), {})
         for c in cells
+        for machine in [machines[c["keys"][0]]]
     ]

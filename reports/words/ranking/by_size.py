@@ -24,8 +24,8 @@ class MethodRow:
     """A method under one load."""
 
     variant: Variant
-    load: Cell
-    """One of those under it."""
+    under: Cell
+    """One of those under the load."""
     engine: str
     """Equal for those on one engine, as far as that is known."""
     over: str
@@ -113,7 +113,7 @@ def _rows(
         alike = [r for r in found if (r.engine, r.over) == (row.engine, row.over)]
         rivals = [r.gains for r in alike if not r.variant.lossy]
         best = [_is_best(own, [r[at] for r in rivals]) for at, own in enumerate(row.gains)]
-        yield replace(row, best=best)
+        yield replace(row, best=[is_best and not row.variant.lossy for is_best in best])
 
 
 def _metric(seen: Overview, own: Sequence[Cell]) -> tuple[str, str]:
@@ -141,8 +141,8 @@ def _is_best(own: Speed | None, rivals: Sequence[Speed | None]) -> bool:
 def _columns(models: Sequence[str]) -> list[Column[MethodRow]]:
     decided = Group(f"Decisions at {models[-1]}" if models[-1] else "Decisions")
     return [
-        Column("Load", lambda row: row.load.load, css=PLACE,
-               small=lambda row: load_words(row.load), sort=lambda row: str(row.load.order)),
+        Column("Load", lambda row: row.under.load, css=PLACE,
+               small=lambda row: load_words(row.under), sort=lambda row: str(row.under.order)),
         Column("Over", lambda row: row.over, css=PLACE),
         *(_gain(at, model) for at, model in enumerate(models)),
         Column("brought", lambda row: row.brings or None, group=decided, css="",
@@ -172,4 +172,4 @@ def _gain(at: int, model: str) -> Column[MethodRow]:
 
 
 def _scope(row: MethodRow) -> BodyRow:
-    return BodyRow(row.variant, None, row.load.load, group=(row.load.load, row.engine))
+    return BodyRow(row.variant, None, row.under.load, group=(row.under.load, row.engine))

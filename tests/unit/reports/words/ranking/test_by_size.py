@@ -58,8 +58,8 @@ def changed(seen: Overview, change: Callable[[Cell], Cell]) -> Overview:
 
 def rows_of(tables: list[SizeTable], load: int = 0) -> dict[str, MethodRow]:
     (table,) = tables
-    loads = list(dict.fromkeys(row.load.load for row in table.rows))
-    return {row.variant.backend: row for row in table.rows if row.load.load == loads[load]}
+    loads = list(dict.fromkeys(row.under.load for row in table.rows))
+    return {row.variant.backend: row for row in table.rows if row.under.load == loads[load]}
 
 
 def test_every_method_has_a_row_for_each_load_and_a_column_for_each_size(run: Overview) -> None:
@@ -144,7 +144,7 @@ def test_the_best_keeps_the_text(run: Overview) -> None:
     third = [dataclasses.replace(c, variant=dataclasses.replace(ada, index=8)) for c in faster]
     third = [dataclasses.replace(c, metrics={**c.metrics, "speedup_native": 1.01}) for c in third]
     (table,) = by_size(dataclasses.replace(run, cells=(*run.cells, *faster, *third)))
-    first = {row.variant.index: row.best[0] for row in table.rows if row.load.load == run.loads[0]}
+    first = {row.variant.index: row.best[0] for row in table.rows if row.under.load == run.loads[0]}
     assert (first[ada.index], first[9], first[8]) == (True, False, False)
 
 
