@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from backends.checkpoints.shapes import folder
+from backends.checkpoints.shapes import making
 from harness.core.errors import UserError, nearest
 from harness.core.files import cache_folder, rename_folder
 
@@ -39,7 +39,7 @@ class Kept:
 
 def kept() -> list[Kept]:
     """All there is, by kind and name. Raises `OSError`."""
-    shapes = [path for path in _inside(folder.folder()) if SHAPE.fullmatch(path.name)]
+    shapes = [path for path in _inside(making.folder()) if SHAPE.fullmatch(path.name)]
     kernels = [path for path in _inside(cache_folder()) if path.match(KERNELS)]
     answers = [path for path in _inside(cache_folder() / ANSWERS) if path.match("[!.]*.jsonl")]
     found = {"shape": shapes, "kernels": kernels, "answers": answers}
@@ -67,8 +67,8 @@ def remove(one: Kept) -> None:
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
-    with folder.writing("cache"):
-        going = path.with_name(f".{path.name}{folder.UNFINISHED}")
+    with making.writing("cache"):
+        going = path.with_name(f".{path.name}{making.UNFINISHED}")
         rename_folder(path, going)
         shutil.rmtree(going)
 
@@ -80,6 +80,6 @@ def _inside(directory: Path) -> list[Path]:
 def _kept(path: Path, kind: str) -> Kept:
     state = path.lstat()
     is_folder = path.is_dir() and not path.is_symlink()
-    size = folder.folder_bytes(path) if is_folder else state.st_size
+    size = making.folder_bytes(path) if is_folder else state.st_size
     used = datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds")
     return Kept(path.name, kind, size, used, str(path))

@@ -13,7 +13,7 @@ from harness.core.errors import UserError
 from harness.core.files import user_path
 from harness.core.nouns import Request
 from results.traces.file import read_trace
-from results.traces.rates import TraceSource, parse_rates
+from results.traces.rates import Rates, TraceSource, parse_rates
 from results.traces.recorded import DecisionTrace
 
 BUNDLED = models.DEMO / "traces"
@@ -81,6 +81,11 @@ def open_method(
         raise UserError(
             f"{where}: {find_trace(replay, backend)} is a trace of '{found.method}', not of "
             f"'{method}'"
+        )
+    if isinstance(found, Rates) and found.acceptance is None:
+        raise UserError(
+            f"{where}.acceptance: is a list by the place in a chain of drafts; expected a number: "
+            "how often a token that leaves early is the last layer's"
         )
     if found.method is not None and not found.fractions:
         raise UserError(

@@ -17,7 +17,7 @@ from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
 from backends.own.decisions import Recorder, Replayer
 from backends.own.drafting.decisions import DraftRecorder, DraftReplayer
 from backends.own.drafting.methods import LOOKAHEAD, METHODS
-from backends.own.drafting.traced import NAME, PREFIX, find_trace
+from backends.own.drafting.traced import NAME, OWN, PREFIX, find_trace
 from backends.own.drafting.tree_decisions import TreeRecorder, TreeReplayer
 from harness.core.backend import Option
 from harness.core.errors import UserError
@@ -102,6 +102,9 @@ class Speculative(EngineBackend):
         check_lookup(PREFIX, options)
         if find_trace(options) is not None and options["record"]:
             raise UserError(f"{PREFIX} 'record' has no meaning with 'replay'")
+        for own in OWN[options["method"]] if isinstance(options["replay"], Mapping) else ():
+            if options[own] != cls.OPTIONS[own].default:
+                raise UserError(f"{PREFIX} '{own}': decides nothing beside rates, which say it all")
         if model_dir is None:
             return
         shape = check_fit(NAME, model_dir, options)
@@ -115,20 +118,19 @@ class Speculative(EngineBackend):
         super().check_shape(model_dir, options)
         if find_trace(options) is None:
             raise UserError(
-                "drafts for random weights are never accepted; give 'replay: demo' or a trace"
+                "drafts for random weights are never accepted; give 'replay: demo', a trace or "
+                "rates"
             )
 
     @classmethod
     def check_workload(cls, workload: str, options: Mapping[str, Any]) -> None:
-        """Raise `UserError` for a workload of which the replayed trace has no request."""
-        if (trace := find_trace(options)) is not None:
-            check_workload(PREFIX, trace, workload)
+        """Raise `UserError` for a workload of which a replayed trace has no request."""
+        check_workload(PREFIX, find_trace(options), workload)
 
     @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
         """That another number of drafts than the trace's is replayed."""
-        trace = find_trace(options)
-        return [] if trace is None else remarks(PREFIX, trace, options["drafts"])
+        return remarks(PREFIX, find_trace(options), options["drafts"])
 
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
@@ -146,8 +148,8 @@ class Speculative(EngineBackend):
 
         assert model_dir is not None
         path = find_drafts(PREFIX, options, NAME)
-        trace = None if path is None else str(path)
-        loaded = Loaded(NAME, model_dir, model, {**options, "replay": trace})
+        replay = options["replay"] if path is None else str(path)
+        loaded = Loaded(NAME, model_dir, model, {**options, "replay": replay})
         decided = loaded.decided = _decided(loaded, options)
         make = METHODS[options["method"]].make
         try:

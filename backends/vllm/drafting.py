@@ -9,6 +9,7 @@ from typing import Any
 
 from backends.checkpoints import models
 from backends.checkpoints.draft_heads import check as draft_heads
+from backends.checkpoints.draft_heads.files import EAGLE3
 from backends.checkpoints.draft_models import (
     AUTO,
     check_length,
@@ -16,44 +17,63 @@ from backends.checkpoints.draft_models import (
     find_draft,
     longest_sequence,
 )
-from backends.checkpoints.draft_traces import open_drafts
+from backends.checkpoints.draft_traces import open_drafts, read_after
 from backends.checkpoints.shapes.drafts import draft_folder, drafting_shape
+from backends.checkpoints.shapes.heads import drawn_head
 from backends.engine.model.architecture import FAMILIES
 from backends.vllm import sources
 from harness.core.errors import UserError
-from results.traces.recorded import DecisionTrace
+from results.traces.rates import TraceSource
 
 NAME = "vllm-speculative"
 PREFIX = f"backend '{NAME}': option"
 DRAFT_MODEL, NGRAM, SUFFIX = "draft_model", "ngram", "suffix"
-HEADS = ("eagle", "eagle3", "medusa", "mlp_speculator")
+HEADS = ("eagle", EAGLE3, "medusa", "mlp_speculator")
 """Methods whose drafts come from a head that was trained for the model."""
 ON_GPU = ("ngram_gpu",)
 METHODS = (DRAFT_MODEL, NGRAM, SUFFIX, *HEADS, *ON_GPU)
 LOOKUPS = (NGRAM, "ngram_gpu")
+REPLAYED = (DRAFT_MODEL, EAGLE3)
+"""Methods that always draft as many tokens as they are asked for: what stands of them is all that a
+trace has to tell."""
 
 
 def drafter(options: Mapping[str, Any], model_dir: Path) -> Path:
-    """The folder of the draft model or of the head. Raises `UserError`."""
+    """The folder of the draft model or of the head, made now if it is one of random weights. Raises
+    `UserError`."""
     method = options["method"]
     if method in HEADS and options["draft"] == AUTO:
+        if (layers := drawn_states(options, model_dir)) is not None:
+            return drawn_head(PREFIX, model_dir, layers)
         return draft_heads.bundled(PREFIX, method, model_dir)
     return draft_folder(PREFIX, model_dir, options)
 
 
-def find_trace(options: Mapping[str, Any]) -> DecisionTrace | None:
+def drawn_states(options: Mapping[str, Any], model_dir: Path) -> list[int] | None:
+    """After which of the model's layers a head of random weights reads states, which drafts in a
+    replay that names none for another model than the demo's; None where another head or model
+    drafts. Raises `UserError`."""
+    trace = find_trace(options)
+    if trace is None or options["method"] != EAGLE3:
+        return None
+    if options["draft"] != AUTO or models.is_demo(model_dir):
+        return None
+    return read_after(PREFIX, trace, models.read_config(model_dir)["num_hidden_layers"])
+
+
+def find_trace(options: Mapping[str, Any]) -> TraceSource | None:
     """What is replayed; None where nothing is. Raises `UserError` for a method whose drafts no
     trace tells of, and for a trace that does not fit."""
     method = options["method"]
     for asked in ("replay", "record"):
-        if options[asked] and method != DRAFT_MODEL:
+        if options[asked] and method not in REPLAYED:
             raise UserError(
                 f"{PREFIX} '{asked}': no trace tells of the drafts of vLLM's method {method}; "
-                f"expected {DRAFT_MODEL}"
+                f"expected {' or '.join(REPLAYED)}"
             )
     if options["replay"] and options["record"]:
         raise UserError(f"{PREFIX} 'record' has no meaning with 'replay'")
-    return open_drafts(PREFIX, options, NAME, ())
+    return open_drafts(PREFIX, options, NAME, (), REPLAYED)
 
 
 def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:

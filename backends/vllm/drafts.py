@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from results.traces.drafted import DraftedRow
-from results.traces.recorded import TraceRow
+from results.traces.rated import RatedRow
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,12 +35,12 @@ class ReplayedVerification:
         # in vLLM a constant of Triton's
         self._nothing = int(getattr(PLACEHOLDER_TOKEN_ID, "value", PLACEHOLDER_TOKEN_ID))
         self._runner, self._judge = runner, runner.rejection_sampler
-        self._rows: dict[str, DraftedRow] = {}
+        self._rows: dict[str, DraftedRow | RatedRow] = {}
         runner.rejection_sampler = self
 
-    def enter(self, name: str, row: TraceRow) -> None:
-        """The request of the engine's id `name` replays this row."""
-        self._rows[name] = DraftedRow(row)
+    def enter(self, name: str, row: DraftedRow | RatedRow) -> None:
+        """What becomes of the drafts of the request of the engine's id `name`."""
+        self._rows[name] = row
 
     def leave(self, name: str) -> None:
         """A request is over."""

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 
 from backends.checkpoints import models, traces
 from backends.checkpoints.draft_heads import check as draft_heads
+from backends.checkpoints.draft_heads.files import EAGLE3, EAGLE_LAYERS
 from backends.checkpoints.draft_models import (
     AUTO,
     check_drafts,
@@ -23,6 +24,7 @@ from backends.checkpoints.draft_models import (
 )
 from backends.checkpoints.draft_traces import (
     REPLAY,
+    STATES_AFTER,
     check_workload,
     find_drafts,
     remarks,
@@ -45,12 +47,14 @@ from backends.vllm.drafting import (
     METHODS,
     NAME,
     PREFIX,
+    REPLAYED,
     SUFFIX,
     check_draft_model,
     check_head,
     check_method,
     config,
     drafter,
+    drawn_states,
     find_trace,
 )
 from backends.vllm.drafts import ReplayedVerification
@@ -60,6 +64,7 @@ from harness.core.decisions import Decisions
 from harness.core.errors import UserError
 from harness.core.names import DRAFT_US, REJECTION_SAMPLING
 from harness.core.nouns import Commit, Model
+from results.traces.rated import drafts_of
 from results.traces.rates import TraceSource
 from results.traces.recorded import TraceRow
 
@@ -147,7 +152,7 @@ class VllmSpeculative(VllmBackend):
         check_drafts(PREFIX, options["drafts"], model_dir, options["max_model_len"])
         if method == DRAFT_MODEL:
             check_draft_model(model_dir, options)
-        elif method in HEADS:
+        elif method in HEADS and drawn_states(options, model_dir) is None:
             folder = drafter(options, model_dir)
             check_head(method, folder, model_dir)
             draft_heads.check_number(PREFIX, folder, options["drafts"])
@@ -157,15 +162,14 @@ class VllmSpeculative(VllmBackend):
         """Raise `UserError` where drafts would be held against what random weights say."""
         if find_trace(options) is None:
             raise UserError(
-                "drafts for random weights are never accepted; give 'replay: demo' or a trace, for "
-                f"method {DRAFT_MODEL}"
+                "drafts for random weights are never accepted; give 'replay: demo', a trace or "
+                f"rates, for method {' or '.join(REPLAYED)}"
             )
 
     @classmethod
     def check_workload(cls, workload: str, options: Mapping[str, Any]) -> None:
-        """Raise `UserError` for a workload of which the replayed trace has no request."""
-        if (trace := find_trace(options)) is not None:
-            check_workload(PREFIX, trace, workload)
+        """Raise `UserError` for a workload of which a replayed trace has no request."""
+        check_workload(PREFIX, find_trace(options), workload)
 
     @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
@@ -206,6 +210,9 @@ class VllmSpeculative(VllmBackend):
         told = effective(options, engine)
         if engine.vllm_config.device_config.device_type == "cpu" and repair_expansion():
             told["repaired"] = REPAIRED
+        if options["method"] == EAGLE3:
+            layers = engine.vllm_config.speculative_config.draft_model_config.hf_config
+            told[STATES_AFTER] = getattr(layers, EAGLE_LAYERS, None)
         return cls(engine, told, models.stop_ids(model_dir))
 
     def reset(self) -> None:
@@ -229,7 +236,8 @@ class VllmSpeculative(VllmBackend):
 
     def _replay(self, name: str, row: TraceRow, max_new_tokens: int) -> None:
         assert self._replayed is not None
-        self._replayed.enter(name, row)
+        assert self._source is not None
+        self._replayed.enter(name, drafts_of(self._source, row))
 
     def _step(self) -> Sequence[Any]:
         found = super()._step()

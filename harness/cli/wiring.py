@@ -13,7 +13,8 @@ from typing import Any
 import backends
 import workloads
 from backends.checkpoints import models
-from backends.checkpoints.shapes.folder import GIB, outline, read_shape
+from backends.checkpoints.shapes.folder import outline, read_shape
+from backends.checkpoints.shapes.making import GIB
 from harness.core.errors import UserError
 from harness.core.files import MIB
 from harness.core.nouns import Load, Model, Trial, Workload, canonical_json

@@ -3,7 +3,7 @@ is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.names import BUNDLED
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from results import Run
 
 SMALL = "demo"
+STATED = "what the experiment states"
+HOLDS = "Where that does not hold, no ratio does."
 
 
 def banner(run: Run) -> str:
@@ -31,10 +33,12 @@ def _replayed(records: Sequence[TrialRecord]) -> str:
         return ""
     made = " and the weights are random" * all(record.trial.model.shape for record in replays)
     some = "" if len(replays) == len(records) else " of the rows marked so"
+    given = {isinstance(record.trial.options.get("replay"), Mapping) for record in replays}
+    whose = " or ".join(STATED if rates else "another model's" for rates in sorted(given))
+    end = "On yours it differs, and with it every ratio." if False in given else HOLDS
     return (
         f"Decisions{some} were replayed{made}: times are measured, but how often exits, "
-        "predictions and drafts succeed is another model's. On yours it differs, and with it every "
-        "ratio."
+        f"predictions and drafts succeed is {whose}. {end}"
     )
 
 

@@ -3,6 +3,7 @@ are."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,9 @@ SPREAD = 4.0
 """Sum of the two parameters of the beta distribution that lengths are drawn from: it has a single
 peak, inside the bounds, for means in the middle half of them."""
 LENGTHS = ("mean", "min", "max")
+MEAN = ("length", "drafts")
+MOST_PLACES = 64
+"""Of a chain of drafts."""
 _NONE: Counts = np.zeros(0, np.int32)
 
 
@@ -43,8 +47,14 @@ class Rates:
     """Each exit's depth as a share of the model's, ascending."""
     shares: tuple[float, ...]
     """Of the tokens that leave at each exit."""
-    acceptance: float
-    """Probability that an early token is the last layer's."""
+    acceptance: float | None
+    """Probability that a token which leaves early is the last layer's, and that a draft stands;
+    None where it is told by the place in a chain alone."""
+    chain: tuple[float, ...]
+    """By its place in a chain, the probability that a draft stands where all before it do; the last
+    one goes for later places too. Empty: not told."""
+    found: float
+    """Share of the tokens after which a search of the text finds something to draft."""
     length: tuple[float, int, int] | None
     """Mean, least and most tokens of an answer; None: as many as are asked for."""
     correlation: float
@@ -90,7 +100,7 @@ class Rates:
                 left[place], right[place] = left[place - 1], right[place - 1]
             else:
                 left[place] = draw.choices(exits, weights)[0]
-                right[place] = draw.random() < self.acceptance
+                right[place] = draw.random() < (self.acceptance or 0.0)
         if count:
             left[-1] = len(self.shares)
         return left, right
@@ -98,7 +108,7 @@ class Rates:
 
 TraceSource = DecisionTrace | Rates
 """Where a replay finds its rows."""
-KEYS = ("name", "exits", "acceptance", "length", "correlation", "seed")
+KEYS = ("name", "exits", "acceptance", "found", "length", "correlation", "seed")
 """A name decides nothing: tables show it in the place of the numbers."""
 
 
@@ -114,17 +124,75 @@ def parse_rates(given: Mapping[str, Any], where: str) -> Rates:
     correlation = _share(given.get("correlation", 0.0), f"{where}.correlation")
     if correlation == 1:
         raise UserError(f"{where}.correlation: expected a number from 0 to below 1, got 1")
+    acceptance, chain = _acceptance(given.get("acceptance"), f"{where}.acceptance")
+    if correlation and len(chain) > 1:
+        raise UserError(
+            f"{where}.correlation: would change what 'acceptance' says of later drafts; expected "
+            "none beside a list"
+        )
     seed = given.get("seed", 0)
     if not _is_count(seed, 0):
         raise UserError(f"{where}.seed: expected a whole number of at least 0, got {seed!r}")
     return Rates(
         fractions=tuple(shares),
         shares=tuple(shares.values()),
-        acceptance=_share(given.get("acceptance", 1.0), f"{where}.acceptance"),
+        acceptance=acceptance,
+        chain=chain,
+        found=_share(given.get("found", 1.0), f"{where}.found"),
         length=_length(given.get("length"), f"{where}.length"),
         correlation=correlation,
         seed=seed,
     )
+
+
+def _acceptance(given: Any, where: str) -> tuple[float | None, tuple[float, ...]]:
+    """The fields `acceptance` and `chain`: of a number; of the shares of the verifications in which
+    the draft of each place stands, as servers log them; of a mean acceptance length."""
+    if given is None:
+        return 1.0, ()
+    if isinstance(given, Mapping):
+        found = _of_length(given, where)
+        return found, (found,)
+    if not isinstance(given, list):
+        found = _share(given, where)
+        return found, (found,)
+    shares = [_share(value, f"{where}: place {place}") for place, value in enumerate(given, 1)]
+    if not 0 < len(shares) <= MOST_PLACES:
+        raise UserError(f"{where}: expected 1 to {MOST_PLACES} shares, got {len(shares)}")
+    for place, (before, share) in enumerate(itertools.pairwise(shares), 2):
+        if share > before:
+            raise UserError(
+                f"{where}: place {place}: is {share:g}, and the place before {before:g}; expected "
+                "no more: a draft stands only where those before it do"
+            )
+    befores = [1.0, *shares[:-1]]
+    return None, tuple(s / b if b else 0.0 for b, s in zip(befores, shares, strict=True))
+
+
+def _of_length(given: Mapping[str, Any], where: str) -> float:
+    """The acceptance at which verifications of so many drafts bring so many tokens on average:
+    (1 - a^(k + 1)) / (1 - a) (Leviathan et al., 2023, equation 1)."""
+    for key in given:
+        if key not in MEAN:
+            raise UserError(f"{where}.{key}: unknown key; {nearest(str(key), MEAN)}")
+    if missing := [key for key in MEAN if key not in given]:
+        raise UserError(f"{where}: the key '{missing[0]}' is missing")
+    drafts, length = given["drafts"], _number(given["length"])
+    if not _is_count(drafts, 1) or drafts > MOST_PLACES:
+        raise UserError(f"{where}.drafts: expected a whole number from 1 to {MOST_PLACES}")
+    if length is None or not 1 <= length <= drafts + 1:
+        raise UserError(
+            f"{where}.length: expected the tokens of a verification, 1 to {drafts + 1} with "
+            f"{drafts} drafts, got {given['length']!r}"
+        )
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if sum(middle**place for place in range(drafts + 1)) < length:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def _exits(given: Any, where: str) -> dict[float, float]:

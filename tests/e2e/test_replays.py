@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from results.traces.rated import drafts_of
+from results.traces.rates import parse_rates
 from tests.support.child import CHILDREN, run_child
+from tests.support.exits.replays import RATES
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,7 +30,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("case", ["alone", "batch", "decaying", "state", "vllm", "drafts"])
+@pytest.mark.parametrize("case", ["alone", "batch", "decaying", "state", "vllm", "drafts", "head"])
 def test_a_replay_does_the_same_work(found: dict[str, Any], case: str) -> None:
     assert found[f"{case} replayed"] == found[f"{case} real"]
 
@@ -55,6 +58,21 @@ def test_drafts_of_another_model_stand_as_in_the_trace(found: dict[str, Any]) ->
         "layers_run": 2 * one["layers_run"],
         "layers_total": 2 * one["layers_total"],
     }
+
+
+def test_a_head_of_random_weights_drafts_what_rates_let_stand(found: dict[str, Any]) -> None:
+    """After the states that published heads read; the counts are those of the rates, by hand."""
+    assert found["states_after"] == [2, 8, 13]
+    rates, accepted, steps = parse_rates(RATES, "x"), 0, 0
+    for name, most in found["asked"].items():
+        row = drafts_of(rates, rates.row_for(name, most, ignore_eos=False))
+        done = 1
+        while done < most:
+            standing = min(row.standing(done - 1, 3), most - done)
+            accepted, steps, done = accepted + standing, steps + 1, done + standing + 1
+    told = _totals(found["rated"])
+    assert (told["accepted"], told["steps"]) == (accepted, steps)
+    assert told["tokens"] == sum(found["asked"].values())
 
 
 def _totals(polls: Any) -> Counter[str]:

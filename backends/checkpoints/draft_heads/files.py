@@ -19,6 +19,8 @@ FORMAT = 1
 ABOUT, TENSORS, CONFIG = DRAFT_HEAD, "model.safetensors", "config.json"
 EAGLE3, MEDUSA = "eagle3", "medusa"
 KINDS = (EAGLE3, MEDUSA)
+EAGLE_LAYERS = "eagle_aux_hidden_state_layer_ids"
+"""The key that says after which of the target's layers a head reads states."""
 ARCHITECTURES = {EAGLE3: "LlamaForCausalLMEagle3", MEDUSA: "MedusaModel"}
 _KEPT = (
     "hidden_act",
@@ -65,7 +67,7 @@ def eagle_config(directory: Path, layers: Sequence[int]) -> dict[str, Any]:
         "attention_bias": False,
         "mlp_bias": False,
         "tie_word_embeddings": False,
-        "eagle_aux_hidden_state_layer_ids": list(layers),
+        EAGLE_LAYERS: list(layers),
         **{key: theirs[key] for key in _KEPT if theirs.get(key) is not None},
     }
 

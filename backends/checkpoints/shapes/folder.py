@@ -1,21 +1,15 @@
 """Where the checkpoint of a shape is: generated at first use into the user's cache folder.
 
 ``shapes/NAME-DIGEST/`` below it is a checkpoint like any other, under a digest of all that decides
-its content. It is written under a temporary name and renamed when it is whole and on the disk; a
-lock of the kernel's lets one process write at a time, and ends with it however that ends. What a
-killed one leaves is hidden by its name and removed by the next.
+its content (`making`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import re
-import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,21 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from backends.checkpoints.digests import FileDigests
 from backends.checkpoints.shapes.ladder import LADDER
+from backends.checkpoints.shapes.making import folder, made, progress, write_texts
 from backends.checkpoints.shapes.sizes import BF16_BYTES, Sizes, read_sizes
-from backends.checkpoints.shapes.weights import SEED, write_weights
+from backends.checkpoints.shapes.weights import SEED, tensors, write_weights
 from harness.core.errors import UserError, nearest
-from harness.core.files import cache_folder, rename_folder, sync_folder, user_path
+from harness.core.files import user_path
 from harness.core.nouns import Model, canonical_json
 
-GIB = 2**30
-LOCK = ".lock"
-UNFINISHED = ".tmp"
-TOLD_FROM_BYTES = 2**28
-"""Larger ones take seconds: a line says what is going on."""
-ROOM_BYTES = 2**20
-"""For the files beside the weights."""
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 
@@ -65,11 +52,6 @@ class Shape:
     def weight_bytes(self) -> int:
         """Of the weights in bfloat16."""
         return BF16_BYTES * self.sizes.parameters
-
-
-def folder() -> Path:
-    """Holds the generated shapes; it need not exist."""
-    return cache_folder() / "shapes"
 
 
 def read_shape(model: Model, vocabulary: int | None = None) -> Shape:
@@ -116,20 +98,13 @@ def generated(model: Model, vocabulary: int | None = None) -> Path:
     """
     shape = read_shape(model, vocabulary)
     target = shape.folder
-    if not target.is_dir():
-        with writing(f"model '{model.label()}'"):
-            if not target.is_dir():  # else another process has made it meanwhile
-                _check_room(shape, model, models.shapes_gib())
-                _generate(shape, model, target)
-    try:
-        models.check_files(target)
-    except UserError as error:
-        raise UserError(
-            f"{error}; it is made anew once 'decodebench cache clear {target.name}' has removed it"
-        ) from None
-    with contextlib.suppress(OSError):
-        os.utime(target)  # the last use, for `decodebench cache`
-    return target
+
+    def write(making: Path) -> dict[str, str]:
+        _write_texts(making, shape.config)
+        with progress(f"shape {model.label()}", shape.weight_bytes, target) as tell:
+            return write_weights(making, tensors(shape.sizes, shape.depth), tell)
+
+    return made(target, f"model '{model.label()}'", shape.weight_bytes, write)
 
 
 @contextlib.contextmanager
@@ -146,35 +121,6 @@ def outline(model: Model, vocabulary: int | None = None) -> Iterator[Path]:
             where, _ = _config(model)
             line = re.sub(rf"{re.escape(name)}/\w+\.json", lambda _: where, str(error))
             raise UserError(line) from None
-
-
-@contextlib.contextmanager
-def writing(what: str) -> Iterator[None]:
-    """Hold the folder of shapes, waiting for who holds it, and remove what killed writers left.
-    Raises `UserError`, which begins with `what`, where there can be no such folder."""
-    descriptor = None
-    try:
-        folder().mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder() / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError as error:
-        if descriptor is None:  # else a file system without locks
-            raise UserError(
-                f"{what}: {folder()}: {error.strerror}; set XDG_CACHE_HOME to a folder that can be "
-                "written to"
-            ) from None
-    try:
-        for path in folder().glob(f".*{UNFINISHED}"):
-            shutil.rmtree(path, ignore_errors=True)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def folder_bytes(directory: Path) -> int:
-    """What the files in a folder take, without what its links lead to."""
-    found = (path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
-    return sum(path.stat().st_size for path in found)
 
 
 def _config(model: Model) -> tuple[str, dict[str, Any]]:
@@ -204,40 +150,6 @@ def _file_name(model: Model) -> str:
     return (re.sub(r"[^\w.-]+", "-", name).strip("-.")[:60] or "shape") + layers
 
 
-def _check_room(shape: Shape, model: Model, cache_gib: int) -> None:
-    need = shape.weight_bytes + ROOM_BYTES
-    held = folder_bytes(folder())
-    what = f"model '{model.label()}': its random weights need {need / GIB:.2f} GiB"
-    if held + need > cache_gib * GIB:
-        raise UserError(
-            f"{what}, and {folder()} may take {cache_gib} GiB and holds {held / GIB:.2f}; "
-            "'decodebench cache clear' makes room, 'limits: {cache_gib: N}' allows more"
-        )
-    free = shutil.disk_usage(folder()).free
-    if need > free:
-        raise UserError(f"{what}, and {folder()} is on a disk with {free / GIB:.2f} GiB left")
-
-
-def _generate(shape: Shape, model: Model, target: Path) -> None:
-    making = target.with_name(f".{target.name}{UNFINISHED}")
-    try:
-        making.mkdir()
-        _write_texts(making, shape.config)
-        with _progress(shape, model, target) as tell:
-            digests = write_weights(making, shape.sizes, shape.depth, tell)
-        sync_folder(making)
-        rename_folder(making, target)
-    except BaseException as error:
-        shutil.rmtree(making, ignore_errors=True)
-        if isinstance(error, OSError):  # a full disk does not say which file it would not take
-            error.filename = str(target)
-        raise
-    known = FileDigests()
-    for name, digest in digests.items():
-        known.remember(target / name, digest)
-    known.save()
-
-
 def _write_texts(directory: Path, config: dict[str, Any]) -> None:
     """Configuration and the demo's tokenizer, without a token that ends an answer."""
     source = models.DEMO / "target"
@@ -249,36 +161,4 @@ def _write_texts(directory: Path, config: dict[str, Any]) -> None:
         "tokenizer_config.json": json.dumps(tokenizer, indent=2),
         "tokenizer.json": (source / "tokenizer.json").read_text(encoding="utf-8"),
     }
-    for name, text in contents.items():
-        with (directory / name).open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-
-
-@contextlib.contextmanager
-def _progress(shape: Shape, model: Model, target: Path) -> Iterator[Any]:
-    """What is told on stderr while a large one is written: one line, with the share that is done
-    where somebody watches."""
-    total = shape.weight_bytes
-    line = f"shape {model.label()}: {total / GIB:.2f} GiB of random weights into {target}"
-    watched = sys.stderr.isatty()
-    if total < TOLD_FROM_BYTES:
-        yield lambda done: None
-        return
-    if not watched:
-        print(line, file=sys.stderr, flush=True)
-        yield lambda done: None
-        return
-    shown = -1
-
-    def tell(done: int) -> None:
-        nonlocal shown
-        if (percent := 100 * done // total) != shown:
-            shown = percent
-            print(f"\r{line} {percent}%", end="", file=sys.stderr, flush=True)
-
-    try:
-        yield tell
-    finally:
-        print(file=sys.stderr)
+    write_texts(directory, contents)

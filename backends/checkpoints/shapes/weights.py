@@ -19,7 +19,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -116,12 +116,12 @@ def _table(deviation: float) -> NDArray[np.uint16]:
 
 
 def write_weights(
-    directory: Path, sizes: Sizes, depth: int, tell: Callable[[int], object]
+    directory: Path, wanted: Iterable[Tensor], tell: Callable[[int], object]
 ) -> dict[str, str]:
-    """Write the safetensors files of a shape, with their index where there are several, and return
-    the sha256 of each by name. Each is on the disk when this returns. `tell` is called with the
-    bytes written so far. Needs some MiB of memory. Raises `OSError`."""
-    shards = _shards(list(tensors(sizes, depth)))
+    """Write these tensors as safetensors files, with their index where there are several, and
+    return the sha256 of each by name. Each is on the disk when this returns. `tell` is called with
+    the bytes written so far. Needs some MiB of memory. Raises `OSError`."""
+    shards = _shards(wanted)
     names = {_file_name(index, len(shards)): shard for index, shard in enumerate(shards, start=1)}
     if len(shards) > 1:
         _write_index(directory, names)
@@ -132,7 +132,7 @@ def write_weights(
     return digests
 
 
-def _shards(found: Sequence[Tensor]) -> list[list[Tensor]]:
+def _shards(found: Iterable[Tensor]) -> list[list[Tensor]]:
     shards: list[list[Tensor]] = [[]]
     for tensor in found:
         if shards[-1] and sum(t.bytes for t in shards[-1]) + tensor.bytes > SHARD_BYTES:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from backends.engine.costs.timing import ENOUGH_S, FEWEST_RUNS, POSITIONS, RUNS, WARM_UP
+from backends.engine.costs.timing import POSITIONS, runs
 from backends.engine.costs.waiting import wait_for_device
 from backends.engine.drafters.trees.base import Guesses
 from backends.engine.executors.base import Executor, StepRows
@@ -27,6 +27,8 @@ TOKENS = 8
 Number = TypeVar("Number")
 SETTLE_S = 1.5e-3
 """In which the caches come to hold what passes of one size leave in them."""
+LONG = 20
+"""Times as long as that: a pass in which they come to hold it by the way."""
 SEQUENCES = 4
 """Beside one, as many sequences are timed; each is taken to add the same."""
 
@@ -176,19 +178,18 @@ def lower_quartiles(
     decoding makes them: a pass of a small model over one row takes up to 2.6 times as long behind
     one over 128. Without settling, each is timed behind the one before it: parts of a step."""
     times: dict[Number, list[float]] = {number: [] for number in calls}
-    begin = time.perf_counter()
-    for turn in range(-WARM_UP, RUNS):
-        if turn >= FEWEST_RUNS and time.perf_counter() - begin > ENOUGH_S:
-            break
+    last = dict.fromkeys(calls, 0.0)
+    for counts in runs():
         for number, call in calls.items():
-            if settle_s:
+            if last[number] < LONG * settle_s:
                 _settle(call, settle_s)
             wait_for_device()
             started = time.perf_counter()
             call()
             wait_for_device()
-            if turn >= 0:
-                times[number].append(time.perf_counter() - started)
+            last[number] = time.perf_counter() - started
+            if counts:
+                times[number].append(last[number])
     return {n: 1e6 * statistics.quantiles(found, n=4)[0] for n, found in times.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,10 +16,10 @@ from harness.core.pass_costs import StepCosts
 
 POSITIONS = 256
 """Length of the text whose next tokens are timed."""
-RUNS, FEWEST_RUNS, WARM_UP = 25, 5, 3
+RUNS, FEWEST_RUNS, WARM_UP = 25, 3, 3
 ENOUGH_S = 3.0
-"""After which no more than the fewest runs are made: a run of a large model takes long, and varies
-little."""
+"""After which a timing neither warms up nor makes more than the fewest runs: a run of a large model
+takes long, and varies little."""
 KINDS = PLAIN, ASKED, FULL, VERIFIED = range(4)
 """Passes at one row, with the exit heads asked; at all rows, with the final head asked of all."""
 
@@ -62,19 +62,33 @@ def measure(executor: Executor, max_drafts: int, *, full: bool = True) -> StepCo
     return replace(found, segments_full=tuple(rows), final_head_full=final)
 
 
+def runs() -> Iterator[bool]:
+    """The runs of a timing, and whether each counts: some warm up, at least one."""
+    begin, made = time.perf_counter(), 0
+
+    def late() -> bool:
+        return time.perf_counter() - begin > ENOUGH_S
+
+    yield False
+    while made < WARM_UP - 1 and not late():
+        made += 1
+        yield False
+    made = 0
+    while made < FEWEST_RUNS or (made < RUNS and not late()):
+        made += 1
+        yield True
+
+
 def _rounds(
     timed: Callable[[int, int], float], segments: int, kinds: Sequence[int]
 ) -> list[list[float]]:
     """Microseconds by kind of pass and segment."""
     found: list[list[list[float]]] = [[[] for _ in range(segments)] for _ in kinds]
-    begin = time.perf_counter()
-    for run in range(-WARM_UP, RUNS):
-        if run >= FEWEST_RUNS and time.perf_counter() - begin > ENOUGH_S:
-            break
+    for counts in runs():
         for kind, parts in zip(kinds, found, strict=True):
             for index, part in enumerate(parts):
                 seconds = timed(kind, index)
-                if run >= 0:
+                if counts:
                     part.append(seconds)
     return [[1e6 * statistics.quantiles(part, n=4)[0] for part in parts] for parts in found]
 

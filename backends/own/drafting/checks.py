@@ -12,6 +12,7 @@ from backends.checkpoints.draft_heads.files import (
     ARCHITECTURES,
     CONFIG,
     EAGLE3,
+    EAGLE_LAYERS,
     eagle_config,
 )
 from backends.checkpoints.draft_models import (
@@ -22,6 +23,7 @@ from backends.checkpoints.draft_models import (
     find_draft,
 )
 from backends.checkpoints.shapes.drafts import draft_folder, drafting_shape
+from backends.checkpoints.shapes.heads import drawn_head
 from backends.own.backend import LONGEST, EngineBackend, check_fit
 from backends.own.drafting.sublayer_sets import find_set, read_set
 from backends.own.drafting.traced import (
@@ -30,10 +32,11 @@ from backends.own.drafting.traced import (
     Options,
     exit_layer,
     find_trace,
-    traced_states,
+    head_states,
     traced_sublayers,
 )
 from harness.core.errors import UserError
+from results.traces.recorded import DecisionTrace
 
 if TYPE_CHECKING:
     from backends.engine.model.architecture import Architecture
@@ -100,19 +103,20 @@ def trained_head(model_dir: Path, options: Options) -> Path | None:
     return None if options["replay"] is not None and alone else eagle_folder(model_dir, options)
 
 
-def states_after(layers: int, folder: Path | None, options: Options) -> list[int]:
-    """After how many of the model's layers the head in a folder, or the replayed one, reads
-    states. Raises `UserError`."""
-    return traced_states(layers, options) if folder is None else eagle_layers(folder)
+def eagle_head(model_dir: Path, layers: int, options: Options) -> Path:
+    """Where the EAGLE-3 head for a model of so many layers lies, made now if it is one of random
+    weights. Raises `UserError`."""
+    folder = trained_head(model_dir, options)
+    return folder or drawn_head(PREFIX, model_dir, head_states(layers, options))
 
 
 def eagle_layers(folder: Path) -> list[int]:
     """After how many layers of the model a head reads states. Raises `UserError`."""
-    key = "eagle_aux_hidden_state_layer_ids"
-    layers = models.read_config(folder).get(key)
+    layers = models.read_config(folder).get(EAGLE_LAYERS)
     if not isinstance(layers, list) or not layers or len(set(map(str, layers))) < len(layers):
         raise UserError(
-            f"{PREFIX} 'draft': {folder / CONFIG}: {key}: is {layers}; expected different layers"
+            f"{PREFIX} 'draft': {folder / CONFIG}: {EAGLE_LAYERS}: is {layers}; expected different "
+            "layers"
         )
     return layers
 
@@ -124,7 +128,7 @@ def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
 
     folder = trained_head(model_dir, options)
     if folder is None:
-        traced_states(shape.layers, options)
+        head_states(shape.layers, options)
         return
     if (named := models.architecture(folder)) in EngineBackend.families:
         raise UserError(
@@ -157,9 +161,7 @@ def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
 
 def eagle_files(model_dir: Path, options: Options) -> list[Path]:
     """The head. Raises `UserError`."""
-    folder = trained_head(model_dir, options)
-    if folder is None:
-        return []
+    folder = eagle_head(model_dir, models.read_config(model_dir)["num_hidden_layers"], options)
     return [*draft_files(folder), *filter(Path.is_file, [folder / ABOUT])]
 
 
@@ -170,7 +172,7 @@ def find_left_out(model_dir: Path, layers: int, options: Options) -> Sublayers:
     from backends.engine.sublayers.sets import Sublayers, check_left_out
 
     trace = find_trace(options)
-    if trace is None:
+    if not isinstance(trace, DecisionTrace):
         return read_set(find_set(PREFIX, options["sublayers"], model_dir), model_dir, layers)
     if options["sublayers"] != AUTO:
         raise UserError(

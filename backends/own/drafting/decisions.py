@@ -14,6 +14,7 @@ from backends.own.decisions import Recorder, Replayer
 from harness.core.decisions import Decisions
 from harness.core.nouns import Commit, Request
 from results.traces.drafted import DraftedRow
+from results.traces.rated import RatedRow, drafts_of
 from results.traces.rates import TraceSource
 
 if TYPE_CHECKING:
@@ -61,12 +62,12 @@ class DraftReplayer(Replayer):
 
     def __init__(self, source: TraceSource) -> None:
         super().__init__(source)
-        self._rows: dict[str, DraftedRow] = {}
+        self._rows: dict[str, DraftedRow | RatedRow] = {}
 
     def enter(self, stream: Stream, request: Request) -> None:
         """Find the stream's row; its length alone ends the answer."""
         super().enter(stream, request)
-        self._rows[stream.id] = DraftedRow(self.row_for(request))
+        self._rows[stream.id] = drafts_of(self._source, self.row_for(request))
 
     def told(self, commits: Sequence[Commit]) -> list[Commit]:
         """The commits; streams that are over are forgotten."""

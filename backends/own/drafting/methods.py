@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from backends.checkpoints.draft_heads.files import EAGLE3
 from backends.checkpoints.draft_models import AUTO, find_draft
+from backends.checkpoints.draft_traces import STATES_AFTER
 from backends.checkpoints.shapes.drafts import drafting_shape
 from backends.own.backend import Loaded
 from backends.own.drafting.checks import (
@@ -21,10 +22,10 @@ from backends.own.drafting.checks import (
     check_sublayers,
     draft_model_files,
     eagle_files,
+    eagle_head,
+    eagle_layers,
     find_left_out,
-    states_after,
     sublayer_files,
-    trained_head,
     tree_rows,
 )
 from backends.own.drafting.decisions import watched
@@ -32,7 +33,6 @@ from backends.own.drafting.sublayer_sets import ATTENTION, MLP
 from backends.own.drafting.traced import (
     NAME,
     PREFIX,
-    STATES_AFTER,
     Options,
     exit_layer,
     threshold,
@@ -213,8 +213,8 @@ def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
     from backends.engine.drafters.eagle.drafter import EagleDrafts
 
     executor = loaded.executor()
-    folder = trained_head(model_dir, options)
-    layers = states_after(loaded.architecture.layers, folder, options)
+    folder = eagle_head(model_dir, loaded.architecture.layers, options)
+    layers = eagle_layers(folder)
     head = _eagle_head(loaded, executor, folder, layers, options)
     loaded.beside.append(head)
     most = _most(options)
@@ -232,21 +232,19 @@ def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
 def _eagle_head(
     loaded: Loaded,
     executor: Any,
-    folder: Path | None,
+    folder: Path,
     layers: Sequence[int],
     options: Options,
 ) -> Any:
-    """An `EagleExecutor` beside the model's executor, with random weights where no folder has any.
-    Raises `UserError` for broken weights."""
+    """An `EagleExecutor` beside the model's executor. Raises `UserError` for broken weights."""
     from backends.engine.drafters.eagle.native_head import NativeEagle
     from backends.engine.drafters.eagle.torch_head import TorchEagle
-    from backends.engine.drafters.eagle.weights import drawn_eagle, load_eagle
+    from backends.engine.drafters.eagle.weights import load_eagle
     from backends.engine.model.architecture import EngineError
 
     shape, target = loaded.architecture, loaded.weights
-    of_layers = shape, len(layers), target.embedding.dtype, loaded.device
     try:
-        own = load_eagle(folder, *of_layers) if folder else drawn_eagle(*of_layers)
+        own = load_eagle(folder, shape, len(layers), target.embedding.dtype, loaded.device)
     except EngineError as error:
         raise UserError(f"{PREFIX} 'draft': {error}") from None
     beside = own, target, shape, executor.keep_states(layers)

@@ -7,15 +7,14 @@ from typing import Any
 
 from backends.checkpoints.draft_heads.files import EAGLE3
 from backends.checkpoints.draft_models import AUTO
-from backends.checkpoints.draft_traces import open_drafts
+from backends.checkpoints.draft_traces import layers_told, open_drafts, read_after
 from backends.own.drafting.sublayer_sets import ATTENTION, MLP
 from harness.core.errors import UserError
+from results.traces.rates import TraceSource
 from results.traces.recorded import DecisionTrace
 
 NAME = "speculative"
 PREFIX = f"backend '{NAME}': option"
-STATES_AFTER = "states_after"
-"""Layers after which an EAGLE-3 head reads states, among the options that took effect."""
 
 Options = Mapping[str, Any]
 
@@ -28,13 +27,15 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "swift": ("threshold", "skip"),
     "lookahead": ("window", "ngram", "guesses", "pool_prompt"),
 }
-"""By method, its options that a replay has from the trace."""
+"""By method, its options that a replay has from the trace, and that mean nothing beside rates."""
+RATED = ("draft_model", EAGLE3, "prompt_lookup", "layerskip")
+"""Methods whose chains differ in their lengths and in what stands of them alone."""
 
 
-def find_trace(options: Options) -> DecisionTrace | None:
-    """What is replayed; None where nothing is. Raises `UserError` for a trace that does not fit the
-    options."""
-    return open_drafts(PREFIX, options, NAME, OWN[options["method"]])
+def find_trace(options: Options) -> TraceSource | None:
+    """What is replayed; None where nothing is. Raises `UserError` for a trace or rates that do not
+    fit the options."""
+    return open_drafts(PREFIX, options, NAME, OWN[options["method"]], RATED)
 
 
 def threshold(options: Options) -> float:
@@ -47,7 +48,7 @@ def exit_layer(layers: int, options: Options) -> int:
     """As given, or at a quarter of the depth; in a replay at the trace's share of it. Raises
     `UserError` where a replay would draft elsewhere."""
     layer, trace = options["exit_layer"], find_trace(options)
-    if trace is None:
+    if not isinstance(trace, DecisionTrace):
         return max(1, layers // 4) if layer == AUTO else int(layer)
     recorded = trace.settings.get("exit_layer")
     if not isinstance(recorded, int) or not trace.depth:
@@ -61,34 +62,17 @@ def exit_layer(layers: int, options: Options) -> int:
     return own
 
 
-def traced_states(layers: int, options: Options) -> list[int]:
-    """The layers of a model of `layers` after which a replayed EAGLE-3 head reads states: at the
-    shares of the depth at which the recorded one did, each another layer. Raises `UserError`."""
+def head_states(layers: int, options: Options) -> list[int]:
+    """After which layers of a model of so many a replayed EAGLE-3 head of random weights reads
+    states. Raises `UserError`."""
     trace = find_trace(options)
     assert trace is not None
-    recorded = _layers(trace, STATES_AFTER, trace.depth)
-    found = {min(max(round(x / (trace.depth or 1) * layers), 1), layers) for x in recorded}
-    if len(found) < len(recorded):
-        raise UserError(
-            f"{PREFIX} 'replay': the recorded head reads states after {len(recorded)} layers of "
-            f"{trace.depth}; a model of {layers} has no such layers"
-        )
-    return sorted(found)
+    return read_after(PREFIX, trace, layers)
 
 
 def traced_sublayers(trace: DecisionTrace) -> tuple[list[int], list[int], int]:
     """The attention and the MLP sublayers that the recorded drafts left out, and of how many
     layers. Raises `UserError` for a trace that does not tell."""
-    attention, mlp = (_layers(trace, key, (trace.depth or 0) - 1) for key in (ATTENTION, MLP))
+    last = (trace.depth or 0) - 1
+    attention, mlp = (layers_told(PREFIX, trace, key, last) for key in (ATTENTION, MLP))
     return attention, mlp, trace.depth or 0
-
-
-def _layers(trace: DecisionTrace, key: str, last: int | None) -> list[int]:
-    named = trace.settings.get(key)
-    if (
-        not isinstance(named, list)
-        or any(type(layer) is not int or not 0 <= layer <= (last or 0) for layer in named)
-        or len(set(named)) < len(named)
-    ):
-        raise UserError(f"{PREFIX} 'replay': the trace does not tell its {key}")
-    return named

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from backends.engine.drafters.eagle.weights import ATTENTION, FEED_FORWARD, LAYER, eagle_shapes
+from backends.engine.drafters.eagle.sizes import ATTENTION, FEED_FORWARD, LAYER, eagle_shapes
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.forward import Rotary
 

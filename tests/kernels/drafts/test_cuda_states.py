@@ -14,7 +14,6 @@ from backends.engine.decoder import Decoder
 from backends.engine.drafters.eagle.cuda_head import CudaEagle
 from backends.engine.drafters.eagle.drafter import EagleDrafts
 from backends.engine.drafters.eagle.torch_head import TorchEagle
-from backends.engine.drafters.eagle.weights import drawn_eagle
 from backends.engine.draws import Draws
 from backends.engine.executors import cuda
 from backends.engine.executors.base import StepRows
@@ -26,6 +25,7 @@ from backends.engine.sampling import GREEDY, TokenSampling
 from backends.engine.streams import Stream
 from backends.engine.sublayers.sets import Sublayers
 from tests.kernels.test_cuda_executor import IDS, random_weights, shape_of
+from tests.support.engine.eagle_heads import drawn_eagle
 from tests.support.engine.exit_streams import run
 from tests.support.engine.kernel_cases import DEVICE
 

@@ -17,7 +17,7 @@ from typing import Any
 from backends import open_backend
 from backends.checkpoints import models
 from harness.core.nouns import Model, Request, Sampling
-from tests.support.exits.replays import drive, record, write_recorded
+from tests.support.exits.replays import RATES, drive, record, write_recorded
 from tests.support.small_shapes import small_shape
 from workloads.bundled import rows
 from workloads.prompts import encode_prompt
@@ -61,7 +61,9 @@ def main() -> None:
     plain = opened("vllm", {"replay": str(folder / "lengths")})
     found["vllm replayed"] = drive(plain, asked, 4)
     plain.close()
-    found |= drafts(folder, [*asked[1:], cut_short(asked[0])])
+    asked = [*asked[1:], cut_short(asked[0])]
+    found |= head(folder, asked) | drafts(folder, asked)
+    found["asked"] = {request.id: request.max_new_tokens for request in asked}
     result.write_text(json.dumps(found))
 
 
@@ -82,6 +84,23 @@ def drafts(folder: Path, asked: Sequence[Request]) -> dict[str, Any]:
     other = opened(name, {"replay": str(trace)}, shape)
     found["drafts elsewhere"] = drive(other, asked, 4)
     other.close()
+    rated = opened(name, {"method": "eagle3", "drafts": 3, "replay": RATES}, shape)
+    found["rated"] = drive(rated, asked, 4)
+    found["states_after"] = rated.info.options["states_after"]
+    rated.close()
+    return found
+
+
+def head(folder: Path, asked: Sequence[Request]) -> dict[str, Any]:
+    """Of the demo's EAGLE-3 head inside vLLM."""
+    name, options, found = "vllm-speculative", {"method": "eagle3"}, dict[str, Any]()
+    real = opened(name, {**options, "record": True})
+    found["head real"] = drive(real, asked, 4)
+    trace = write_recorded(folder / "head", real, record(real, asked, 3))
+    real.close()
+    again = opened(name, {**options, "replay": str(trace)})
+    found["head replayed"] = drive(again, asked, 4)
+    again.close()
     return found
 
 

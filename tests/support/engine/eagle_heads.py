@@ -12,11 +12,13 @@ from torch import Tensor
 from backends.engine.decoder import Decoder
 from backends.engine.drafters.eagle.drafter import EagleDrafts, EagleExecutor
 from backends.engine.drafters.eagle.native_head import NativeEagle
+from backends.engine.drafters.eagle.sizes import eagle_shapes
 from backends.engine.drafters.eagle.torch_head import TorchEagle
-from backends.engine.drafters.eagle.weights import EagleWeights, eagle_shapes, load_eagle
+from backends.engine.drafters.eagle.weights import EagleWeights, load_eagle
 from backends.engine.executors.base import KeepsStates
 from backends.engine.executors.native import NativeExecutor
 from backends.engine.executors.torch import TorchExecutor
+from backends.engine.model.architecture import Architecture
 from tests.support.engine.random_models import RandomModel, open_executor
 
 MAX_LEN = 128
@@ -29,10 +31,13 @@ def taps_of(model: RandomModel) -> list[int]:
 
 def random_tensors(model: RandomModel, taps: int, seed: int = 0) -> dict[str, Tensor]:
     """By their names in a checkpoint."""
+    return _drawn(model.architecture, taps, model.weights.embedding.dtype, seed)
+
+
+def _drawn(target: Architecture, taps: int, dtype: torch.dtype, seed: int) -> dict[str, Tensor]:
     draw = torch.Generator().manual_seed(seed)
-    dtype = model.weights.embedding.dtype
     found = {}
-    for name, shape in eagle_shapes(model.architecture, taps).items():
+    for name, shape in eagle_shapes(target, taps).items():
         noise = torch.randn(shape, generator=draw)
         found[name] = (1 + 0.2 * noise if len(shape) == 1 else noise * shape[1] ** -0.5).to(dtype)
     return found
@@ -40,11 +45,18 @@ def random_tensors(model: RandomModel, taps: int, seed: int = 0) -> dict[str, Te
 
 def random_eagle(model: RandomModel, seed: int = 0) -> EagleWeights:
     """A head that states after `taps_of` go into, read from a file."""
-    taps = len(taps_of(model))
+    return drawn_eagle(
+        model.architecture, len(taps_of(model)), model.weights.embedding.dtype, seed=seed
+    )
+
+
+def drawn_eagle(
+    target: Architecture, taps: int, dtype: torch.dtype, device: str = "cpu", seed: int = 0
+) -> EagleWeights:
+    """A head that reads so many states, read from a file."""
     with tempfile.TemporaryDirectory() as folder:
-        save_file(random_tensors(model, taps, seed), Path(folder) / "model.safetensors")
-        dtype = model.weights.embedding.dtype
-        return load_eagle(Path(folder), model.architecture, taps, dtype)
+        save_file(_drawn(target, taps, dtype, seed), Path(folder) / "model.safetensors")
+        return load_eagle(Path(folder), target, taps, dtype, device)
 
 
 def open_target(model: RandomModel, slots: int, kernels: str) -> KeepsStates:

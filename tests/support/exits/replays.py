@@ -14,6 +14,9 @@ from results.traces.file import write_trace
 from results.traces.recording import make_trace
 from tests.support.results.make_trials import trial
 
+RATES = {"acceptance": [0.8, 0.6, 0.3]}
+"""Of drafts, by their place."""
+
 
 class Done(NamedTuple):
     """A commit without the tokens."""

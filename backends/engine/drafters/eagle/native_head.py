@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from backends.engine.drafters.eagle.drafter import AT_ONCE, states_before
-from backends.engine.drafters.eagle.weights import EagleWeights, eagle_architecture
+from backends.engine.drafters.eagle.sizes import eagle_architecture
+from backends.engine.drafters.eagle.weights import EagleWeights
 from backends.engine.draws import Draws
 from backends.engine.executors.base import Int32, StepRows
 from backends.engine.executors.native import NativeExecutor

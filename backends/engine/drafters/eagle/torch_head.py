@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from backends.engine.drafters.eagle.drafter import states_before
-from backends.engine.drafters.eagle.weights import EagleWeights, eagle_architecture
+from backends.engine.drafters.eagle.sizes import eagle_architecture
+from backends.engine.drafters.eagle.weights import EagleWeights
 from backends.engine.draws import Draws
 from backends.engine.executors.base import RING, Int32, StepRows, continue_by_steps
 from backends.engine.executors.torch import TorchExecutor

@@ -70,6 +70,22 @@ def test_replays_say_what_is_not_of_the_model(tmp_path: Path) -> None:
     assert "generated" not in words
 
 
+def test_replayed_rates_are_the_experiments_own_words(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write_experiment(yaml.safe_dump({"name": "one", "reference": "vllm"}))
+    about = dataclasses.replace(told("vllm", {}), provenance=REPLAYED)
+    rated = dataclasses.replace(trial("vllm"), options={"replay": {"acceptance": 0.7}})
+    found = record(rated, [generation("r", [10, 20, 30])])
+    store.write(dataclasses.replace(found, backend=about))
+    words = banner(load(tmp_path))
+    assert "succeed is what the experiment states. Where that does not hold, no ratio" in words
+    traced = dataclasses.replace(trial("vllm"), options={"replay": "demo"})
+    found = record(traced, [generation("r", [10, 20, 30])])
+    store.write(dataclasses.replace(found, backend=about))
+    words = banner(load(tmp_path))
+    assert "succeed is another model's or what the experiment states. On yours it" in words
+
+
 def test_real_models_on_real_rows_have_no_banner(tmp_path: Path) -> None:
     _run(tmp_path, "org/model", "hub")
     assert banner(load(tmp_path)) == ""

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from backends.checkpoints import models, weight_files
-from backends.checkpoints.shapes import drafts, folder
+from backends.checkpoints.shapes import drafts, folder, making
 from backends.checkpoints.shapes.ladder import LADDER
 from harness.core.errors import UserError
 from harness.core.files import cache_folder
@@ -107,7 +107,7 @@ def test_what_the_cache_or_the_disk_has_no_room_for_is_refused_before_anything_i
 def test_a_shape_that_drafts_may_have_what_the_experiment_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder, "GIB", 850_000)
+    monkeypatch.setattr(making, "GIB", 850_000)
     found = models.resolve(small_shape(tmp_path / "a"), cache_gib=2)
     assert drafts.draft_shape("x", None, found).label == "the model's first 1 layers"
     models.resolve(small_shape(tmp_path / "a"))
@@ -121,7 +121,7 @@ def test_a_shape_that_drafts_may_have_what_the_experiment_gives(
 
 
 def test_what_is_there_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "GIB", 850_000)
+    monkeypatch.setattr(making, "GIB", 850_000)
     first, second = small_shape(tmp_path / "a"), small_shape(tmp_path / "b")
     found = models.resolve(first, cache_gib=2)
     assert "may take 2 GiB and holds 0.6" in refusal(second, cache_gib=2)
@@ -213,7 +213,7 @@ def test_larger_ones_are_told_of(
 ) -> None:
     models.resolve(small_shape(tmp_path))
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(folder, "TOLD_FROM_BYTES", 0)
+    monkeypatch.setattr(making, "TOLD_FROM_BYTES", 0)
     models.resolve(small_shape(tmp_path, layers=2))
     line = capsys.readouterr().err
     assert line.startswith(f"shape {tmp_path / 'config.json'}, 2 layers: 0.00 GiB of random")

@@ -143,7 +143,7 @@ def test_tensors_begin_at_multiples_of_64_bytes(tmp_path: Path) -> None:
 def test_digests_are_those_of_the_files(tmp_path: Path) -> None:
     shape = read_shape(small_shape(tmp_path))
     told: list[int] = []
-    found = write_weights(tmp_path, shape.sizes, shape.depth, told.append)
+    found = write_weights(tmp_path, tensors(shape.sizes, shape.depth), told.append)
     assert found == {"model.safetensors": weight_files.digest(tmp_path / "model.safetensors")}
     assert told[-1] == shape.weight_bytes
     assert told == sorted(told)

@@ -11,6 +11,7 @@ import pytest
 
 from backends.engine.costs.draft_costs import DraftModelCosts
 from backends.engine.costs.row_costs import RowCosts, lower_quartiles, pass_costs, turn_us
+from backends.engine.costs.timing import ENOUGH_S, FEWEST_RUNS
 from backends.engine.executors.torch import TorchExecutor
 from tests.support.engine.random_models import random_model
 
@@ -46,6 +47,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_a_pass_is_timed_behind_others_like_itself(clock: Clock) -> None:
     calls = {rows: clock.takes(str(rows), 10.0 * rows, 500.0) for rows in (1, 2)}
     assert lower_quartiles(calls) == pytest.approx({1: 10.0, 2: 20.0})
+
+
+def test_a_long_pass_settles_by_itself(clock: Clock) -> None:
+    """One run to warm up behind one to settle, and the fewest that count: those of a large model
+    are what opening it takes."""
+    long_us = 1e6 * ENOUGH_S + 1
+    assert lower_quartiles({1: clock.takes("long", long_us)}) == pytest.approx({1: long_us})
+    assert clock.now == pytest.approx(1e-6 * long_us * (2 + FEWEST_RUNS))
 
 
 def test_what_two_models_cost_each_other_is_found(clock: Clock) -> None:

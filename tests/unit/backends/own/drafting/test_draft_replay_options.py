@@ -105,13 +105,30 @@ def files(tmp_path: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "drafts for random weights are never accepted; give 'replay: demo' or a trace"),
+        ({}, "drafts for random weights are never accepted; give 'replay: demo', a trace or "),
         ({"replay": "OTHER"}, "is a trace of 'adadecode', not of 'speculative'"),
         ({"replay": "nowhere"}, "option 'replay': no trace 'nowhere'; give demo, a file of"),
         ({"replay": "LENGTHS"}, "tells lengths alone; 'decodebench trace' writes one of a run"),
         ({"replay": "UNDRAFTED"}, "has no drafts: none paid where it was recorded; give 'drafts'"),
         ({"replay": "SURER"}, "'threshold': is 0.6; expected 0.9, that of the trace"),
-        ({"replay": {"acceptance": 0.9}}, "rates tell nothing of chains of drafts; give demo"),
+        ({"replay": {"exits": {0.5: 0.4}}}, "'replay'.acceptance: is missing: how often a draft"),
+        ({"replay": {"acceptance": 2}}, "'replay'.acceptance: expected a number from 0 to 1"),
+        (
+            {"replay": {"acceptance": 0.9}, "method": "swift"},
+            "how many drafts stand, and swift needs more of a trace; give one, or method draft_mod",
+        ),
+        (
+            {"replay": {"acceptance": 0.9}, "threshold": 0.9},
+            "'threshold': decides nothing beside rates",
+        ),
+        (
+            {"replay": {"acceptance": 0.9, "found": 0.5}},
+            "'replay'.found: belongs to a search of the text, and draft_model is none",
+        ),
+        (
+            {"replay": {"acceptance": 0.9}, "method": "eagle3"},
+            "an EAGLE-3 head reads states after 3 layers; a model of 4 has no such layers",
+        ),
         ({"replay": "demo", "record": True}, "option 'record' has no meaning with 'replay'"),
         ({"replay": "demo", "draft": "1b"}, "1b has "),
         ({"replay": "demo", "draft": "0.2b.json"}, "'draft': shape '0.2b.json': no such file"),
@@ -202,7 +219,9 @@ def test_vllm_replays_its_own_drafts_alone(
     (line,) = backends.warnings(name, small, {"replay": "demo", "drafts": 5})
     assert "'drafts': is 5, and the trace was recorded with 3" in line
     for options, words in (
-        ({}, "never accepted; give 'replay: demo' or a trace, for method draft_model"),
+        ({}, "'replay: demo', a trace or rates, for method draft_model or eagle3"),
+        ({"replay": {"acceptance": 0.9}, "method": "ngram"}, "drafts of vLLM's method ngram; exp"),
+        ({"replay": {"acceptance": 0.9, "found": 0.5}}, "'replay'.found: belongs to a search"),
         ({"replay": str(files["SURER"])}, f"is a trace of 'speculative', not of '{name}'"),
         ({"replay": "demo", "draft": "1b"}, "'draft': 1b has "),
         ({"replay": "demo", "draft": "demo-draft"}, "vocab_size: is 1280; expected the model's 15"),
