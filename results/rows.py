@@ -37,8 +37,8 @@ from results.registry import TrialInputs
 from results.summary import identity, metrics
 
 if TYPE_CHECKING:
+    from harness.core.ceilings import Ceilings
     from results.run import Run
-
 
 _PAIRED = ("speedup", "speedup_native")
 """Speed-ups of which it is told how many repeats they rest on, and how many would settle them."""
@@ -88,8 +88,10 @@ class Evaluated(NamedTuple):
     """What the answers say of whether they are others' (see `results.compare.lossless`)."""
 
 
-def evaluate(members: Sequence[Member], experiment: Mapping[str, Any]) -> Evaluated:
-    """Rows and cells of the trials of one group."""
+def evaluate(
+    members: Sequence[Member], experiment: Mapping[str, Any], ceilings: Ceilings | None = None
+) -> Evaluated:
+    """Rows and cells of the trials of one group, whose machine reaches these ceilings."""
     group = make_group(members, experiment)
     own = {m.stored.record.key: validity.alone(m, group) for m in members}
     own_pairs = with_itself(group.reference)
@@ -103,7 +105,8 @@ def evaluate(members: Sequence[Member], experiment: Mapping[str, Any]) -> Evalua
     for same in _by_variant(members):
         pairs = [versus(m, group.reference) for m in same]
         natives = [versus(m, group.native(m)) for m in same]
-        judged = [_row(*parts, group, own) for parts in zip(same, pairs, natives, strict=True)]
+        parts = zip(same, pairs, natives, strict=True)
+        judged = [_row(*part, group, own, ceilings) for part in parts]
         found = [row for row, _ in judged]
         repeats = CellRepeats(found, [verdict for _, verdict in judged])
         for place in repeats.left_out():
@@ -130,9 +133,10 @@ def _row(
     native: Versus | None,
     group: ComparableTrials,
     own: Mapping[str, Validity],
+    ceilings: Ceilings | None,
 ) -> tuple[dict[str, Any], validity.Reasons]:
     record = member.stored.record
-    numbers = metrics(TrialInputs(record, member.requests, against, native))
+    numbers = metrics(TrialInputs(record, member.requests, against, native, ceilings))
     compared = ((validity.REFERENCE, against), (validity.NATIVE, native))
     verdict = validity.judge(member, compared, own, list(numbers))
     row = {

@@ -74,12 +74,17 @@ class Run:
     def evaluated(self) -> dict[str, list[dict[str, Any]]]:
         """{"trials": ..., "cells": ..., "effects": ..., "texts": ...} of `results.rows`. Kept in
         DIR/cache."""
+        from results.metrics.step_time import best_ceilings, machine_of
         from results.rows import evaluate
 
         name = cache.digest(self._content())
         found = cache.load(self.store.cache_folder, "metrics", name)
         if found is None:
-            parts = [evaluate(members, self.experiment) for members in self.groups()]
+            known = best_ceilings(stored.record for stored in self.stored)
+            parts = [
+                evaluate(members, self.experiment, known.get(machine_of(members[0].stored.record)))
+                for members in self.groups()
+            ]
             found = {
                 "trials": [row for part in parts for row in part.trials],
                 "cells": [cell for part in parts for cell in part.cells],

@@ -14,12 +14,12 @@ a processor cache where the whole model does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from harness.core.ceilings import ceilings_from_json
+from harness.core.ceilings import Ceilings, best, ceilings_from_json
 from harness.core.names import ATTENDED, DRAFT_US, PASS_US
 from harness.core.nouns import TrialRecord
 from results.metrics.arrays import Floats, RequestArrays
@@ -29,9 +29,28 @@ from results.metrics.stages import by_stage
 NAMES = ("step_s", "prompts_share", "overhead_share", "draft_share", "floor_share")
 
 
-def shares(requests: RequestArrays, record: TrialRecord) -> dict[str, float | None]:
+def best_ceilings(records: Iterable[TrialRecord]) -> dict[str, Ceilings]:
+    """By machine (its fingerprint) the best rates among these trials' environments: what else a
+    machine does only ever lowers them, and it may have done so whenever they were measured."""
+    found: dict[str, Ceilings] = {}
+    for record in records:
+        known = ceilings_from_json(record.environment.get("ceilings"))
+        if known is not None:
+            found[machine_of(record)] = best(known, found.get(machine_of(record)))
+    return found
+
+
+def machine_of(record: TrialRecord) -> str:
+    """The key of `best_ceilings`."""
+    return str(record.environment.get("fingerprint"))
+
+
+def shares(
+    requests: RequestArrays, record: TrialRecord, ceilings: Ceilings | None
+) -> dict[str, float | None]:
     """The metrics of `NAMES` for one trial, None where a count, the model's bytes or the machine's
-    bandwidth is not known.
+    bandwidth is not known. A floor above the time that it took was measured while the machine was
+    slower: it is not known then.
 
     Sums run over the sampled requests, each of which waits for every step that it is in: a step
     with many rows weighs as much as its rows.
@@ -42,7 +61,9 @@ def shares(requests: RequestArrays, record: TrialRecord) -> dict[str, float | No
         return dict.fromkeys(NAMES)
     waits = prompt_waits_s(requests)
     decoding = total - waits
-    floor = _floor_s(requests, record, total)
+    floor = None if ceilings is None else _floor_s(requests, record, ceilings, total)
+    if floor is not None and floor > decoding:
+        floor = None
     drafts = _seconds(_sampled(requests, DRAFT_US))
     # a prompt's passes are among those that whoever waits for them is told of
     rest = None if passes is None else total - (_seconds(passes) or 0.0) - (drafts or 0.0)
@@ -73,15 +94,16 @@ def prompt_waits_s(requests: RequestArrays) -> float:
     return float(np.maximum(beyond, 0.0).sum())
 
 
-def _floor_s(requests: RequestArrays, record: TrialRecord, total_s: float) -> float | None:
+def _floor_s(
+    requests: RequestArrays, record: TrialRecord, ceilings: Ceilings, total_s: float
+) -> float | None:
     """Seconds that reading and multiplying took at least. A pass reads its weights once and
     multiplies with them, and reads a cache, once for each of its rows: there were as many as
     requests were decoding at a time."""
     known = None if record.backend is None else record.backend.measured.pass_bytes
-    ceilings = ceilings_from_json(record.environment.get("ceilings"))
     steps, layers = _sampled(requests, "steps"), _sampled(requests, "layers_run")
     attended = _sampled(requests, ATTENDED)
-    if known is None or ceilings is None or steps is None or layers is None or attended is None:
+    if known is None or steps is None or layers is None or attended is None:
         return None
     span = _span_s(requests)
     rows = total_s / span if span else 1.0

@@ -22,7 +22,7 @@ def _predictions(t: TrialInputs) -> dict[str, float | None]:
 
 
 def _shares(t: TrialInputs) -> dict[str, float | None]:
-    return step_time.shares(t.requests, t.record)
+    return step_time.shares(t.requests, t.record, t.ceilings)
 
 
 def _share(
@@ -242,9 +242,10 @@ STEPS = (
         "The part of the steps' time that the layers and heads that ran take at the least (exit "
         "heads too; a method's own draft models not): reading their weights and, once a pass, the "
         "cache, or multiplying with them, whichever is longer, at the rates that "
-        "`decodebench doctor --bandwidth` measured for as much as one process's pass reads. 1 is "
-        "as fast as this machine can be without running fewer layers. Below a half, every ratio "
-        "with this trial changes as models grow.",
+        "`decodebench doctor --bandwidth` measured for as much as one process's pass reads, the "
+        "best that the run's trials tell of this machine. 1 is as fast as this machine can be "
+        "without running fewer layers; unknown where a trial was faster than that. Below a half, "
+        "every ratio with this trial changes as models grow.",
         better="larger",
     ),
 )

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from harness.core.ceilings import ceilings_from_json
 from results.metrics.distribution import SUFFIXES
 
 if TYPE_CHECKING:
+    from harness.core.ceilings import Ceilings
     from harness.core.nouns import TrialRecord
     from results.compare.agreement import Agreement
     from results.compare.pairing import Versus
@@ -40,8 +42,10 @@ class TrialInputs:
         requests: RequestArrays | None,
         against: Versus | None = None,
         native: Versus | None = None,
+        ceilings: Ceilings | None = None,
     ) -> None:
         self.record, self.against, self.native = record, against, native
+        self.ceilings = ceilings or ceilings_from_json(record.environment.get("ceilings"))
         self._requests = requests
         self._kept: dict[Callable[[TrialInputs], Any], Any] = {}
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import results
-from harness.core.ceilings import Ceilings
+from harness.core.ceilings import Ceilings, ceilings_from_json
 from harness.core.names import ATTENDED, PASS_US, attended
 from harness.core.nouns import Generation, Measured, TrialRecord
-from results import load
+from results import Store, load
 from results.metrics import step_time
 from results.metrics.arrays import from_record
 from tests.support.results.make_trials import generation, record, told, trial
@@ -50,7 +51,8 @@ def made(
 
 
 def shares(found: TrialRecord) -> dict[str, float | None]:
-    return step_time.shares(from_record(found), found)
+    known = ceilings_from_json(found.environment.get("ceilings"))
+    return step_time.shares(from_record(found), found, known)
 
 
 def test_a_step_is_floor_passes_and_overhead() -> None:
@@ -87,11 +89,11 @@ def test_making_drafts_is_neither_the_models_time_nor_overhead() -> None:
 
 
 def test_many_rows_are_bound_by_arithmetic() -> None:
-    slow = dataclasses.replace(READS, bf16_flop_per_s={2: 1e5})
+    slow = dataclasses.replace(READS, bf16_flop_per_s={2: 1.5e6})
     found = shares(made(answer(), ceilings=slow))
-    assert found["floor_share"] == pytest.approx(60_000 / 1e5 / 0.1)
+    assert found["floor_share"] == pytest.approx(60_000 / 1.5e6 / 0.1)
     both = shares(made(answer("r0"), answer("r1"), ceilings=slow))
-    assert both["floor_share"] == pytest.approx(2 * 60_000 / 1e5 / 0.1)
+    assert both["floor_share"] == pytest.approx(2 * 60_000 / 1.5e6 / 0.1)
     single = made(answer(), ceilings=slow)
     model = dataclasses.replace(single.trial.model, dtype="float32")
     single = dataclasses.replace(single, trial=dataclasses.replace(single.trial, model=model))
@@ -147,9 +149,27 @@ def test_what_a_process_reads_again_decides_how_fast(
 def test_no_stored_step_is_faster_than_its_floor(record: str) -> None:
     """Two processes with half of a model each were held to the rate of the whole: 1.03."""
     trials = load(REFERENCE / record).trials
-    found = trials[trials.valid].floor_share.dropna()
-    assert len(found) > 10
-    assert found.max() <= 1.0
+    valid = trials[trials.valid & trials.full_passes_per_token.notna()]
+    assert len(valid) > 10
+    assert valid.floor_share.notna().all(), "it would be unknown"
+
+
+def test_all_trials_of_a_machine_have_its_best_rates(tmp_path: Path) -> None:
+    """One was measured while the machine was slow, another machine is another one; who is faster
+    than the rates allow has no floor."""
+    slow = Ceilings("cpu", "test", {1: {1: 1e5}, 2: {1: 1e6}}, {1: 1e9}, {})
+    store = Store(tmp_path)
+    store.write_experiment(yaml.safe_dump({"name": "one", "reference": "vllm"}))
+    for repeat, (ceilings, machine) in enumerate([(slow, "a"), (READS, "a"), (slow, "b")]):
+        one = made(answer(), ceilings=ceilings)
+        asked = dataclasses.replace(one.trial, repeat=repeat)
+        where = {**one.environment, "fingerprint": machine}
+        store.write(dataclasses.replace(one, key=f"{repeat:020d}", trial=asked, environment=where))
+    read = 40 * 1_000 + 10 * 2_000 + 300 * 10
+    found = load(tmp_path).trials.sort_values("repeat").floor_share
+    assert found.tolist() == pytest.approx([read / 2e6 / 0.1] * 2 + [read / 1e6 / 0.1])
+    slower = Ceilings("cpu", "test", {1: {1: 1e3}}, {1: 1e9}, {})
+    assert shares(made(answer(), ceilings=slower))["floor_share"] is None
 
 
 def test_a_verification_reads_the_cache_once_for_all_its_tokens() -> None:
