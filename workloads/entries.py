@@ -89,7 +89,12 @@ def entries() -> dict[str, dict[str, Any]]:
 
 def _properties(name: str) -> dict[str, Any]:
     if name == synthetic.NAME:
-        return {"source": {"enum": ["generated", "bundled"]}} | {
+        made = {
+            "description": "Prompts are made: leave it out.",
+            "enum": ["generated", "bundled"],
+            "default": "generated",
+        }
+        return {"source": made} | {
             key: _length(key) for key in synthetic.OPTIONS
         }
     if name in OWN:
