@@ -94,9 +94,7 @@ def _properties(name: str) -> dict[str, Any]:
             "enum": ["generated", "bundled"],
             "default": "generated",
         }
-        return {"source": made} | {
-            key: _length(key) for key in synthetic.OPTIONS
-        }
+        return {"source": made} | {key: _length(key) for key in synthetic.OPTIONS}
     if name in OWN:
         file = {
             "description": "The file, or a folder of such files.",

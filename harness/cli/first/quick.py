@@ -46,7 +46,8 @@ def quick(
         str | None, typer.Option(help="Names, by commas; by default all that run the model here.")
     ] = None,
     url: Annotated[
-        str | None, typer.Option(help="Address of one server, with /v1; engines beside it as --backend.")
+        str | None,
+        typer.Option(help="Address of one server, with /v1; engines beside it as --backend."),
     ] = None,
     api: Annotated[str, typer.Option(help="The server's: completions or chat.")] = "completions",
     prefix_caching: Annotated[
