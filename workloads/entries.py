@@ -89,9 +89,12 @@ def entries() -> dict[str, dict[str, Any]]:
 
 def _properties(name: str) -> dict[str, Any]:
     if name == synthetic.NAME:
-        return {"source": {"enum": ["generated", "bundled"]}} | {
-            key: _length(key) for key in synthetic.OPTIONS
+        made = {
+            "description": "Prompts are made: leave it out.",
+            "enum": ["generated", "bundled"],
+            "default": "generated",
         }
+        return {"source": made} | {key: _length(key) for key in synthetic.OPTIONS}
     if name in OWN:
         file = {
             "description": "The file, or a folder of such files.",

@@ -57,7 +57,9 @@ def calibrate(
             "and rouge_l_to_full."
         ),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="That it is held.")] = 0.95,
+    confidence: Annotated[
+        float, typer.Option(help="Probability with which the target is held.")
+    ] = 0.95,
     rows: Annotated[int | None, typer.Option(help="Of each workload; 100 by default.")] = None,
     source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
     max_new_tokens: MaxNewTokens = None,

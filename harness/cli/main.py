@@ -191,7 +191,7 @@ def list_what(
     name: Annotated[str | None, typer.Argument(help="Of one of them alone.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what there is, with options."""
+    """List backends with their options, workloads or models."""
     from backends.checkpoints import catalogue
     from harness.cli import wiring
     from workloads import entries

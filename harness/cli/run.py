@@ -28,7 +28,7 @@ from harness.cli.repeats.measured_again import measure_again
 from harness.cli.repeats.only import Wanted, named_by
 from harness.cli.session import open_session
 from harness.core.errors import UserError
-from harness.core.files import only_writer
+from harness.core.files import MIB, only_writer
 from harness.core.nouns import Load, Model, Trial
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure import again
@@ -42,6 +42,8 @@ KNOCK_S = 2.0
 """How long a server may take to accept a connection."""
 ANY_LOAD = Load("closed", concurrency=1)
 """Of an experiment that only sweeps, to check what its trials will be."""
+OF_SIZE_BYTES = 64 * MIB
+"""Smaller weights lie in a processor's cache: their steps tell little of larger models."""
 
 
 def run_experiment(
@@ -205,10 +207,10 @@ def _sweep(
     store: Store, trials: Sequence[Trial], time_limit_s: float, budget_s: float | None = None
 ) -> SweepResult:
     machine = environment()
-    if machine["ceilings"] is None and any(trial.model.shape for trial in trials):
+    if machine["ceilings"] is None and any(map(_is_of_size, trials)):
         # times at a size mean little without the floor that the machine sets
-        print("measuring this machine's bandwidth, once", file=sys.stderr)
-        doctor.measure_ceilings()
+        print("measuring how fast this machine reads, once (20 s)", file=sys.stderr)
+        doctor.measure_apart()
         machine = environment()
     pins = Pins()
     older = OlderTrials(store, machine, {trial.backend for trial in trials}, pins)
@@ -236,6 +238,10 @@ def _sweep(
             weight_bytes=wiring.weight_bytes,
             budget_s=budget_s,
         )
+
+
+def _is_of_size(trial: Trial) -> bool:
+    return bool(trial.model.shape) or wiring.weight_bytes(trial) > OF_SIZE_BYTES
 
 
 def _sweep_rates(

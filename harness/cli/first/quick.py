@@ -46,7 +46,8 @@ def quick(
         str | None, typer.Option(help="Names, by commas; by default all that run the model here.")
     ] = None,
     url: Annotated[
-        str | None, typer.Option(help="A server to be measured, with /v1; others as --backend.")
+        str | None,
+        typer.Option(help="Address of one server, with /v1; engines beside it as --backend."),
     ] = None,
     api: Annotated[str, typer.Option(help="The server's: completions or chat.")] = "completions",
     prefix_caching: Annotated[
@@ -66,7 +67,7 @@ def quick(
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Rates from idle to saturation, found for each.")
     ] = False,
-    requests: Annotated[int, typer.Option(help="Of each trial.")] = 64,
+    requests: Annotated[int, typer.Option(help="Prompts in each trial.")] = 64,
     quality_requests: Annotated[
         int | None, typer.Option(help="Prompts whose answers are judged: more than are timed.")
     ] = None,
@@ -74,14 +75,14 @@ def quick(
         float | None, typer.Option("--duration", help="Seconds of each load.")
     ] = None,
     max_new_tokens: Annotated[int | None, typer.Option(help="Length of an answer.")] = None,
-    repeats: Annotated[int, typer.Option(help="Of each trial.")] = 3,
+    repeats: Annotated[int, typer.Option(help="How often each trial is run.")] = 3,
     out: Annotated[Path | None, typer.Option(help="Run folder; runs/quick-... by default.")] = None,
     fresh: Fresh = False,
     retry_failures: RetryFailures = False,
     again_share: AgainShare = 0.1,
     dry_run: Annotated[bool, typer.Option(help="Check everything, list the trials, stop.")] = False,
 ) -> None:
-    """Compare backends or servers on a workload, without an experiment file."""
+    """Compare backends, and a server, on a workload, without an experiment file."""
     from harness.cli import run as running
 
     content: dict[str, Any] = {

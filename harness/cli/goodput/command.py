@@ -21,7 +21,9 @@ def goodput(
         Path | None, typer.Option(help="Run folder; runs/NAME-goodput by default.")
     ] = None,
     only: Annotated[str | None, typer.Option(help="Only this backend.")] = None,
-    share: Annotated[float, typer.Option(help="Of the requests, that is to meet the slo.")] = 0.99,
+    share: Annotated[
+        float, typer.Option(help="Share of the requests that must meet the slo.")
+    ] = 0.99,
     confidence: Annotated[float, typer.Option(help="Of the interval.")] = 0.95,
     tolerance: Annotated[
         float, typer.Option(help="Half the width of the interval that is narrow enough.")

@@ -36,7 +36,7 @@ def profile(
     ] = None,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     batches: Annotated[
-        str, typer.Option(help="Ascending; the plan is for the last.")
+        str, typer.Option(help="Batch sizes to measure, ascending; plans use the last.")
     ] = "1,2,4,8,16",
     device: Annotated[str, typer.Option(help="What to call this kind of device.")] = "here",
     threads: Annotated[int, typer.Option(help="CPU threads of a stage.")] = 1,

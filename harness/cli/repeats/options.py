@@ -8,9 +8,13 @@ import typer
 
 Fresh = Annotated[bool, typer.Option(help="Forget the stored trials of this folder.")]
 RetryFailures = Annotated[
-    bool, typer.Option("--retry-failures", help="Trials of which requests failed once more.")
+    bool, typer.Option("--retry-failures", help="Run stored trials in which requests failed again.")
 ]
 AgainShare = Annotated[
     float,
-    typer.Option(min=0.0, max=1.0, help="Of the time, for disturbed trials once more; 0: none."),
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        help="Share of the run's time that may go into repeating disturbed trials; 0: never.",
+    ),
 ]

@@ -77,8 +77,8 @@ _MODEL: Schema = {"anyOf": [TEXT, _PLAIN_MODEL, _SHAPE]}
 
 LABEL = said(
     {**OPTIONAL_TEXT, "maxLength": MAX_LABEL},
-    "What tables and pages call it. `{OPTION}` stands for an option's value, so that each cell of "
-    "a grid has a name of its own.",
+    f"What tables and pages call it, in at most {MAX_LABEL} characters. `{{OPTION}}` stands for an "
+    "option's value, so that each cell of a grid has a name of its own.",
     "our server",
     "exits at {threshold}",
 )
@@ -196,7 +196,7 @@ TOP: dict[str, Schema] = {
     "quality_requests": said(
         {**COUNT, "type": ["integer", "null"]},
         "Prompts of each workload whose answers are judged: those of the loads, and as many more, "
-        "asked once behind them and never timed (docs/method.md).",
+        "asked once behind them and never timed (docs/metrics.md).",
         300,
         default=None,
     ),
@@ -211,7 +211,12 @@ TOP: dict[str, Schema] = {
     "ignore_eos": said(
         {"type": "boolean"}, "Answers go on to `max_new_tokens`.", True, default=False
     ),
-    "repeats": said(COUNT, "Of each trial; 5 for intervals that hold.", 5, default=1),
+    "repeats": said(
+        COUNT,
+        "Of each trial; 4, so that three are left for intervals that hold when one is disturbed.",
+        4,
+        default=1,
+    ),
     "seed": said(SEED, "Decides rows, arrivals and made-up prompts.", 1),
     "quality_margin": said(
         {"type": "number", "minimum": 0, "maximum": 1},
@@ -231,7 +236,7 @@ TOP: dict[str, Schema] = {
             "additionalProperties": {"type": "object"},
             "propertyNames": {"not": {"const": "demo"}},
         },
-        "Made-up decisions by name, for the option `replay` (docs/replays.md).",
+        "Made-up decisions by name, for the option `replay` (docs/models.md).",
         {"chatty": {"exits": {"0.5": 0.4}}},
     ),
     "limits": said(

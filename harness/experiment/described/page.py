@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.experiment.described.keys import LIMIT_TEXTS, REQUIRED, Schema
+from harness.experiment.described.keys import LABEL, LIMIT_TEXTS, REQUIRED, Schema
 from harness.experiment.described.loads import LOADS
 
 HEAD = """# An experiment file
@@ -41,17 +41,19 @@ were, and the first one's place.
 OWN_PROMPTS = """### Own prompts
 
 `jsonl`: a row of the file (JSON lines, JSON, CSV or Parquet) has `prompt`, or `messages` as the
-chat API has them, and may have `id`, `answer` and `scorer`. Where the assistant's message stands
-last, it is the answer. The prompt goes through the model's chat template where it has one;
-without one it is read as it stands. With `output_tokens` the answer has exactly so many tokens,
-whatever the model says; with `max_new_tokens` at most so many; the entry's `max_new_tokens` cuts
-both. A row that cannot be asked is left out: an empty prompt, a chat that does not end with the
-user's message (and an answer), or one with pictures or tools. Rows without an `id` that are equal
-are asked once. `run` says how many rows that concerns, and which keys of rows nobody reads.
+chat API has them, and may have `id`, `answer`, `scorer`, `output_tokens` and `max_new_tokens`.
+Where the assistant's message stands last, it is the answer. The prompt goes through the model's
+chat template where it has one; without one it is read as it stands. `output_tokens` is how many
+tokens the answer has, exactly and whatever the model says; `max_new_tokens` how many at most; the
+entry's `max_new_tokens` cuts both. A row that cannot be asked is left out: an empty prompt, a chat
+that does not end with the user's message (and an answer), or one with pictures or tools. Rows
+without an `id` that are equal are asked once. `run` says how many rows that concerns, and which
+keys of rows nobody reads.
 
 ```json
 {"id": "q1", "prompt": "What is the capital of France?", "answer": "Paris", "scorer": "contains"}
 {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]}
+{"prompt": "Count to ten.", "output_tokens": 40}
 ```
 
 | scorer | score | right when |
@@ -81,6 +83,10 @@ A row's id names its request (`jsonl-q1`), so that ids pair the requests of seve
 may be called as the repeats of another are (`q1#2`). Which rows are drawn, and in which order,
 depends on the seed and on the ids.
 """
+BACKENDS = """## `backends`
+
+A name, or a mapping with `name`, a label, and the options of one of the tables below.
+"""
 
 
 def page(schema: Mapping[str, Any], measures: Mapping[str, str]) -> str:
@@ -95,7 +101,7 @@ def page(schema: Mapping[str, Any], measures: Mapping[str, str]) -> str:
     parts += [WORKLOADS]
     parts += list(_entries(top["workloads"], measures))
     parts += [OWN_PROMPTS]
-    parts += ["## `backends`\n\nA name, or a mapping with `name`, `label` and these options.\n"]
+    parts += [BACKENDS, _table({"label": LABEL}) + "\n"]
     parts += [_backend(entry) for entry in _mappings(top["backends"])]
     return "\n".join(part.rstrip() + "\n" for part in parts).rstrip()
 

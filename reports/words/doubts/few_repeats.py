@@ -13,6 +13,7 @@ _HELD = {1: "about one case of five", 2: "about nine cases of ten"}
 """How often intervals of so few repeats hold the truth where the machine drifts as much as requests
 differ: the table in docs/metrics.md, by which three repeats come near enough to 95%."""
 _ADVISED = 4
+"""Three, and one that may be disturbed."""
 
 
 def sentence(cells: Sequence[Cell]) -> str:
@@ -34,8 +35,8 @@ def sentence(cells: Sequence[Cell]) -> str:
     held = ", ".join(f"in {_HELD[n]} with {counted(n, 'repeat')}" for n in few)
     return (
         f"{whose}. Where the machine drifts between repeats as much as requests differ, an "
-        f"interval holds the truth {held}, not in 95%. Set repeats to {_ADVISED} or more to cover "
-        "that."
+        f"interval holds the truth {held}, not in 95%. Three sound ones cover that: set repeats to "
+        f"{_ADVISED}, or higher where some are left out."
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from backends import pins as backend_pins
+from harness.cli import doctor, wiring
 from harness.cli import main as cli
 from harness.cli import run as running
 from harness.cli.folders import run_folder
@@ -200,3 +201,19 @@ def test_a_failure_takes_no_good_result_away(tmp_path: Path) -> None:
         patch.setattr(running, "run_sweep", failing)
         patch.setattr(SweepDisplay, "show", lambda *_: None)
         assert sweep(tmp_path, "two", make_trial())[1] == kept
+
+
+@pytest.mark.parametrize(
+    ("ceilings", "weights", "measured"),
+    [(None, 2**30, ["once"]), (None, 2**20, []), ({"device": "cpu"}, 2**30, [])],
+)
+def test_what_a_step_can_take_at_least_is_known_before_a_model_of_some_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ceilings: Any, weights: int, measured: Any
+) -> None:
+    machine = {**environment(), "ceilings": ceilings}
+    asked: list[str] = []
+    monkeypatch.setattr(running, "environment", lambda: machine)
+    monkeypatch.setattr(wiring, "weight_bytes", lambda trial: weights)
+    monkeypatch.setattr(doctor, "measure_apart", lambda: asked.append("once"))
+    found, _ = sweep(tmp_path, "one", make_trial())
+    assert (found.statuses["ok"], asked) == (1, measured)

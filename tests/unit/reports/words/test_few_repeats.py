@@ -33,6 +33,7 @@ def test_a_cell_with_many_repeats_hides_no_other(cell: Cell) -> None:
     told = sentence([resting(cell, 4), resting(cell, 2), resting(cell, 2), resting(cell, 3)])
     assert told.startswith("Of 4 valid speed-ups 2 rest on 2 repeats. ")
     assert "in about nine cases of ten with 2 repeats, not in 95%" in told
+    assert told.endswith("set repeats to 4, or higher where some are left out.")
     assert sentence([resting(cell, 3)]) == ""
 
 
