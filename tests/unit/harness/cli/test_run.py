@@ -21,7 +21,7 @@ from harness.cli.pins import whole_records
 from harness.cli.progress import SweepDisplay
 from harness.core.errors import UserError
 from harness.core.files import only_writer
-from harness.core.nouns import Trial, TrialRecord
+from harness.core.nouns import Model, Trial, TrialRecord
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.sweep import SweepResult
 from results.store.folder import Store
@@ -204,16 +204,27 @@ def test_a_failure_takes_no_good_result_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ceilings", "weights", "measured"),
-    [(None, 2**30, ["once"]), (None, 2**20, []), ({"device": "cpu"}, 2**30, [])],
+    ("ceilings", "weights", "shape", "measured"),
+    [
+        (None, 2**30, False, ["once"]),
+        (None, 2**20, True, []),
+        ({"device": "cpu"}, 2**30, False, []),
+        ({"device": "cpu"}, 2**30, True, ["once"]),
+    ],
 )
 def test_what_a_step_can_take_at_least_is_known_before_a_model_of_some_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ceilings: Any, weights: int, measured: Any
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ceilings: Any,
+    weights: int,
+    shape: bool,
+    measured: Any,
 ) -> None:
+    """Of made-up weights each time: the best of all is kept."""
     machine = {**environment(), "ceilings": ceilings}
     asked: list[str] = []
     monkeypatch.setattr(running, "environment", lambda: machine)
     monkeypatch.setattr(wiring, "weight_bytes", lambda trial: weights)
     monkeypatch.setattr(doctor, "measure_apart", lambda: asked.append("once"))
-    found, _ = sweep(tmp_path, "one", make_trial())
+    found, _ = sweep(tmp_path, "one", replace(make_trial(), model=Model("x", shape=shape)))
     assert (found.statuses["ok"], asked) == (1, measured)
