@@ -93,6 +93,11 @@ def _rates(where: str, given: Mapping[str, Any], method: str, rated: Collection[
             f"{where}.acceptance: is missing: how often a draft stands, as a number, a list by its "
             "place, or {length, drafts}"
         )
+    if found.correlation:
+        raise UserError(
+            f"{where}.correlation: has no meaning for drafts, since a verification begins behind "
+            "one that fell"
+        )
     if found.found != 1 and method not in SEARCHES:
         raise UserError(f"{where}.found: belongs to a search of the text, and {method} is none")
     return found
@@ -105,6 +110,8 @@ def read_after(prefix: str, trace: TraceSource, layers: int) -> list[int]:
     `UserError`."""
     if isinstance(trace, DecisionTrace):
         recorded = layers_told(prefix, trace, STATES_AFTER, trace.depth)
+        if not recorded:
+            raise UserError(f"{prefix} 'replay': the trace does not tell its {STATES_AFTER}")
         found = {min(max(round(x / (trace.depth or 1) * layers), 1), layers) for x in recorded}
         count, head = len(recorded), "the recorded head"
         where = f"{count} layers of {trace.depth}"

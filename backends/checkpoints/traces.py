@@ -84,9 +84,11 @@ def open_method(
         )
     if isinstance(found, Rates) and found.acceptance is None:
         raise UserError(
-            f"{where}.acceptance: is a list by the place in a chain of drafts; expected a number: "
-            "how often a token that leaves early is the last layer's"
+            f"{where}.acceptance: speaks of drafts alone; expected a number, how often a token "
+            "that leaves early is the last layer's"
         )
+    if isinstance(found, Rates) and found.found != 1:
+        raise UserError(f"{where}.found: belongs to a search of the text, and exits are none")
     if found.method is not None and not found.fractions:
         raise UserError(
             f"{where}: {replay} tells lengths alone; run with 'record: true' for what was decided"

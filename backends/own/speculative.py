@@ -17,7 +17,7 @@ from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
 from backends.own.decisions import Recorder, Replayer
 from backends.own.drafting.decisions import DraftRecorder, DraftReplayer
 from backends.own.drafting.methods import LOOKAHEAD, METHODS
-from backends.own.drafting.traced import NAME, OWN, PREFIX, find_trace
+from backends.own.drafting.traced import NAME, PREFIX, find_trace
 from backends.own.drafting.tree_decisions import TreeRecorder, TreeReplayer
 from harness.core.backend import Option
 from harness.core.errors import UserError
@@ -102,9 +102,9 @@ class Speculative(EngineBackend):
         check_lookup(PREFIX, options)
         if find_trace(options) is not None and options["record"]:
             raise UserError(f"{PREFIX} 'record' has no meaning with 'replay'")
-        for own in OWN[options["method"]] if isinstance(options["replay"], Mapping) else ():
-            if options[own] != cls.OPTIONS[own].default:
-                raise UserError(f"{PREFIX} '{own}': decides nothing beside rates, which say it all")
+        is_rated = isinstance(options["replay"], Mapping)
+        if is_rated and options["threshold"] != cls.OPTIONS["threshold"].default:
+            raise UserError(f"{PREFIX} 'threshold': decides nothing beside rates, which say it all")
         if model_dir is None:
             return
         shape = check_fit(NAME, model_dir, options)

@@ -18,9 +18,9 @@ from backends.checkpoints.draft_models import (
     longest_sequence,
 )
 from backends.checkpoints.draft_traces import open_drafts, read_after
-from backends.checkpoints.shapes.drafts import draft_folder, drafting_shape
-from backends.checkpoints.shapes.heads import drawn_head
-from backends.engine.model.architecture import FAMILIES
+from backends.checkpoints.shapes.drafts import draft_folder, drafting_shape, is_shape
+from backends.checkpoints.shapes.heads import DrawnHead, drawn_head
+from backends.engine.model.architecture import FAMILIES, EngineError, read_architecture
 from backends.vllm import sources
 from harness.core.errors import UserError
 from results.traces.rates import TraceSource
@@ -43,22 +43,25 @@ def drafter(options: Mapping[str, Any], model_dir: Path) -> Path:
     `UserError`."""
     method = options["method"]
     if method in HEADS and options["draft"] == AUTO:
-        if (layers := drawn_states(options, model_dir)) is not None:
-            return drawn_head(PREFIX, model_dir, layers)
+        if (drawn := replayed_head(options, model_dir)) is not None:
+            return drawn.made(PREFIX)
         return draft_heads.bundled(PREFIX, method, model_dir)
     return draft_folder(PREFIX, model_dir, options)
 
 
-def drawn_states(options: Mapping[str, Any], model_dir: Path) -> list[int] | None:
-    """After which of the model's layers a head of random weights reads states, which drafts in a
-    replay that names none for another model than the demo's; None where another head or model
-    drafts. Raises `UserError`."""
+def replayed_head(options: Mapping[str, Any], model_dir: Path) -> DrawnHead | None:
+    """The head of random weights that drafts in a replay which names none for another model than
+    the demo's; None where another head or model drafts. Raises `UserError`."""
     trace = find_trace(options)
     if trace is None or options["method"] != EAGLE3:
         return None
     if options["draft"] != AUTO or models.is_demo(model_dir):
         return None
-    return read_after(PREFIX, trace, models.read_config(model_dir)["num_hidden_layers"])
+    try:
+        depth = read_architecture(model_dir).layers
+    except EngineError as error:
+        raise UserError(f"{PREFIX} 'method': {error}") from None
+    return drawn_head(PREFIX, model_dir, read_after(PREFIX, trace, depth))
 
 
 def find_trace(options: Mapping[str, Any]) -> TraceSource | None:
@@ -97,6 +100,11 @@ def check_method(method: str, draft: str) -> None:
         raise UserError(
             f"{PREFIX} 'method': the installed vLLM has no method {method}; of those that can be "
             f"asked for it has {', '.join(name for name in METHODS if name in known)}"
+        )
+    if method in HEADS and is_shape(draft):
+        raise UserError(
+            f"{PREFIX} 'draft': '{draft}': is a shape, and {method} drafts with a trained head; "
+            "expected its folder or hub id"
         )
     if method in (*LOOKUPS, SUFFIX) and draft != AUTO:
         raise UserError(f"{PREFIX} 'draft': '{draft}': {method} drafts from the text alone")

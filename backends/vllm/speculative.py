@@ -54,8 +54,8 @@ from backends.vllm.drafting import (
     check_method,
     config,
     drafter,
-    drawn_states,
     find_trace,
+    replayed_head,
 )
 from backends.vllm.drafts import ReplayedVerification
 from backends.vllm.sampling import REPAIRED, repair_expansion
@@ -108,8 +108,9 @@ class VllmSpeculative(VllmBackend):
         "method": Option(str, DRAFT_MODEL, "vLLM's name of how drafts are made", choices=METHODS),
         "draft": Option(
             str, AUTO, "the draft model or the trained head: a bundled name, a folder or a hub id; "
-            "auto: the demo model's draft model or EAGLE-3 head. In a replay also a shape, which "
-            "gets the model's vocabulary; auto: one that suits it",
+            "auto: the demo model's draft model or EAGLE-3 head. In a replay of draft_model also a "
+            "shape, which gets the model's vocabulary; auto: one that suits it, or a head of "
+            "random weights",
         ),
         "drafts": Option(int, 3, "tokens drafted for each verification", minimum=1),
         "lookup_min": Option(int, 2, "ngram: fewest tokens that must be found again", minimum=1),
@@ -152,7 +153,9 @@ class VllmSpeculative(VllmBackend):
         check_drafts(PREFIX, options["drafts"], model_dir, options["max_model_len"])
         if method == DRAFT_MODEL:
             check_draft_model(model_dir, options)
-        elif method in HEADS and drawn_states(options, model_dir) is None:
+        elif (drawn := replayed_head(options, model_dir)) is not None:
+            drawn.check()
+        elif method in HEADS:
             folder = drafter(options, model_dir)
             check_head(method, folder, model_dir)
             draft_heads.check_number(PREFIX, folder, options["drafts"])
@@ -211,8 +214,7 @@ class VllmSpeculative(VllmBackend):
         if engine.vllm_config.device_config.device_type == "cpu" and repair_expansion():
             told["repaired"] = REPAIRED
         if options["method"] == EAGLE3:
-            layers = engine.vllm_config.speculative_config.draft_model_config.hf_config
-            told[STATES_AFTER] = getattr(layers, EAGLE_LAYERS, None)
+            (told[STATES_AFTER],) = engine.collective_rpc(_states_after)
         return cls(engine, told, models.stop_ids(model_dir))
 
     def reset(self) -> None:
@@ -287,6 +289,16 @@ class VllmSpeculative(VllmBackend):
     def _watch(self, worker: Any) -> None:
         super()._watch(worker)
         self._clock.watch(worker.model_runner, "propose_draft_token_ids", count=DRAFT_US)
+
+
+def _states_after(worker: Any) -> list[int]:
+    """After which layers an EAGLE-3 head reads states: as its configuration says, else those that
+    vLLM takes."""
+    runner = worker.model_runner
+    asked = getattr(runner, "_get_eagle3_aux_layers_from_config", None)  # not of every runner
+    own = runner.vllm_config.speculative_config.draft_model_config.hf_config
+    told = asked() if asked else getattr(own, EAGLE_LAYERS, None)
+    return list(told or runner.get_model().get_eagle3_default_aux_hidden_state_layers())
 
 
 def _forget_answers(worker: Any) -> None:

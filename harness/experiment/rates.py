@@ -27,7 +27,9 @@ def take_rates(
         if name == TAKEN:
             raise UserError(f"{where}: the bundled traces are called so; give another name")
         if not isinstance(rates, Mapping):
-            raise section.wrong(name, "a mapping of exits, acceptance, length, correlation", rates)
+            raise section.wrong(
+                name, "a mapping of exits, acceptance, found, length, correlation", rates
+            )
         section.plain(name, rates)
         check(rates, where)
     return {name: to_json({"name": name, **rates}) for name, rates in found.items()}

@@ -17,12 +17,9 @@ class RatedRow:
     def __init__(self, rates: Rates, row: TraceRow) -> None:
         draw = random.Random(f"{rates.seed} {row.request_id} drafts")
         self._chain = rates.chain
-        self._luck: list[float] = []
-        self._found: list[bool] = []
-        for place in range(max(row.answer_tokens - 1, 1)):
-            is_same = place > 0 and draw.random() < rates.correlation
-            self._luck.append(self._luck[-1] if is_same else draw.random())
-            self._found.append(draw.random() < rates.found)
+        places = range(max(row.answer_tokens - 1, 1))
+        self._luck = [draw.random() for _ in places]
+        self._found = [draw.random() < rates.found for _ in places]
 
     def chain(self, position: int, room: int) -> tuple[int, int]:
         """As `DraftedRow.chain`."""

@@ -48,8 +48,8 @@ class Rates:
     shares: tuple[float, ...]
     """Of the tokens that leave at each exit."""
     acceptance: float | None
-    """Probability that a token which leaves early is the last layer's, and that a draft stands;
-    None where it is told by the place in a chain alone."""
+    """Probability that a token which leaves early is the last layer's; None where only drafts are
+    spoken of."""
     chain: tuple[float, ...]
     """By its place in a chain, the probability that a draft stands where all before it do; the last
     one goes for later places too. Empty: not told."""
@@ -125,11 +125,6 @@ def parse_rates(given: Mapping[str, Any], where: str) -> Rates:
     if correlation == 1:
         raise UserError(f"{where}.correlation: expected a number from 0 to below 1, got 1")
     acceptance, chain = _acceptance(given.get("acceptance"), f"{where}.acceptance")
-    if correlation and len(chain) > 1:
-        raise UserError(
-            f"{where}.correlation: would change what 'acceptance' says of later drafts; expected "
-            "none beside a list"
-        )
     seed = given.get("seed", 0)
     if not _is_count(seed, 0):
         raise UserError(f"{where}.seed: expected a whole number of at least 0, got {seed!r}")
@@ -151,8 +146,7 @@ def _acceptance(given: Any, where: str) -> tuple[float | None, tuple[float, ...]
     if given is None:
         return 1.0, ()
     if isinstance(given, Mapping):
-        found = _of_length(given, where)
-        return found, (found,)
+        return None, (_of_length(given, where),)
     if not isinstance(given, list):
         found = _share(given, where)
         return found, (found,)
@@ -177,18 +171,21 @@ def _of_length(given: Mapping[str, Any], where: str) -> float:
             raise UserError(f"{where}.{key}: unknown key; {nearest(str(key), MEAN)}")
     if missing := [key for key in MEAN if key not in given]:
         raise UserError(f"{where}: the key '{missing[0]}' is missing")
-    drafts, length = given["drafts"], _number(given["length"])
+    drafts, length = given["drafts"], given["length"]
     if not _is_count(drafts, 1) or drafts > MOST_PLACES:
-        raise UserError(f"{where}.drafts: expected a whole number from 1 to {MOST_PLACES}")
-    if length is None or not 1 <= length <= drafts + 1:
+        raise UserError(
+            f"{where}.drafts: expected a whole number from 1 to {MOST_PLACES}, got {drafts!r}"
+        )
+    number = None if isinstance(length, str) else _number(length)
+    if number is None or not 1 <= number <= drafts + 1:
         raise UserError(
             f"{where}.length: expected the tokens of a verification, 1 to {drafts + 1} with "
-            f"{drafts} drafts, got {given['length']!r}"
+            f"{drafts} drafts, got {length!r}"
         )
     low, high = 0.0, 1.0
     for _ in range(50):
         middle = (low + high) / 2
-        if sum(middle**place for place in range(drafts + 1)) < length:
+        if sum(middle**place for place in range(drafts + 1)) < number:
             low = middle
         else:
             high = middle

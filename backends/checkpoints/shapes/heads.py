@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from backends.checkpoints import models
 from backends.checkpoints.draft_heads.files import CONFIG, eagle_config
-from backends.checkpoints.shapes.making import folder, made, progress, write_texts
+from backends.checkpoints.shapes.making import damaged, folder, made, progress, write_texts
 from backends.checkpoints.shapes.weights import SEED, Tensor, write_weights
 from backends.engine.drafters.eagle.sizes import eagle_shapes
 from backends.engine.model.architecture import EngineError, read_architecture
@@ -17,35 +20,55 @@ from harness.core.errors import UserError
 from harness.core.nouns import canonical_json
 
 
-def drawn_head(prefix: str, model_dir: Path, layers: Sequence[int]) -> Path:
-    """The folder of a head with the sizes of the model in `model_dir`, in vLLM's format, written
-    now unless it is there; among the shapes, so that `decodebench cache` shows and clears it.
+@dataclass(frozen=True, slots=True)
+class DrawnHead:
+    """An EAGLE-3 head of random weights in vLLM's format, made or not."""
 
-    Args:
-        prefix: begins each error line.
-        layers: after which of the model's layers the head reads states.
+    config: dict[str, Any]
+    tensors: tuple[Tensor, ...]
 
-    Raises:
-        UserError: for a model that the engine cannot compute, and for no room.
-    """
-    config = eagle_config(model_dir, layers)
+    @property
+    def folder(self) -> Path:
+        """Where it is, or will be: among the shapes, so that `decodebench cache` shows it."""
+        content = canonical_json([SEED, self.config])
+        digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+        return folder() / f"eagle3-of-width-{self.config['hidden_size']}-{digest}"
+
+    def check(self) -> None:
+        """Raise `UserError` where what is in the cache is damaged."""
+        if not self.folder.is_dir():
+            return
+        try:
+            models.check_files(self.folder)
+            whole = models.read_config(self.folder) == self.config
+        except UserError as error:
+            raise damaged(str(error), self.folder) from None
+        if not whole:
+            raise damaged(f"{self.folder / CONFIG}: is not as it was written", self.folder)
+
+    def made(self, prefix: str) -> Path:
+        """The folder, written now unless it is there. Raises `UserError`, which begins with
+        `prefix`, for no room, and for a damaged one."""
+        total = sum(tensor.bytes for tensor in self.tensors)
+
+        def write(making: Path) -> dict[str, str]:
+            write_texts(making, {CONFIG: json.dumps(self.config, indent=2)})
+            with progress("an EAGLE-3 head", total, self.folder) as tell:
+                return write_weights(making, self.tensors, tell)
+
+        self.check()
+        return made(self.folder, f"{prefix} 'draft'", total, write)
+
+
+def drawn_head(prefix: str, model_dir: Path, layers: Sequence[int]) -> DrawnHead:
+    """The head with the sizes of the model in `model_dir`, which reads states after these of its
+    layers. Raises `UserError`, which begins with `prefix`, for a model that has no such head."""
     try:
-        wanted = list(_tensors(model_dir, len(layers)))
+        shapes = eagle_shapes(read_architecture(model_dir), len(layers))
     except EngineError as error:
-        raise UserError(f"{prefix} 'draft': {error}") from None
-    content = canonical_json([SEED, config])
-    name = f"eagle3-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
-    target, total = folder() / name, sum(tensor.bytes for tensor in wanted)
-
-    def write(making: Path) -> dict[str, str]:
-        write_texts(making, {CONFIG: json.dumps(config, indent=2)})
-        with progress("an EAGLE-3 head", total, target) as tell:
-            return write_weights(making, wanted, tell)
-
-    return made(target, f"{prefix} 'draft'", total, write)
-
-
-def _tensors(model_dir: Path, taps: int) -> Iterator[Tensor]:
-    """Matrices that keep the variance of what they multiply, and norms of ones."""
-    for name, shape in eagle_shapes(read_architecture(model_dir), taps).items():
-        yield Tensor(name, shape, shape[1] ** -0.5 if len(shape) > 1 else None)
+        raise UserError(f"{prefix} 'method': {error}") from None
+    # vLLM reads there how many states are joined, and takes three where it finds nothing
+    config = {**eagle_config(model_dir, layers), "num_aux_hidden_states": len(layers)}
+    # matrices that keep the variance of what they multiply, and norms of ones
+    tensors = (Tensor(n, s, s[1] ** -0.5 if len(s) > 1 else None) for n, s in shapes.items())
+    return DrawnHead(config, tuple(tensors))

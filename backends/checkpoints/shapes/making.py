@@ -54,12 +54,17 @@ def made(
     try:
         models.check_files(target)
     except UserError as error:
-        raise UserError(
-            f"{error}; it is made anew once 'decodebench cache clear {target.name}' has removed it"
-        ) from None
+        raise damaged(str(error), target) from None
     with contextlib.suppress(OSError):
         os.utime(target)  # the last use, for `decodebench cache`
     return target
+
+
+def damaged(what: str, target: Path) -> UserError:
+    """The error that a folder is not as it was made, and what helps."""
+    return UserError(
+        f"{what}; it is made anew once 'decodebench cache clear {target.name}' has removed it"
+    )
 
 
 @contextlib.contextmanager

@@ -107,7 +107,9 @@ def eagle_head(model_dir: Path, layers: int, options: Options) -> Path:
     """Where the EAGLE-3 head for a model of so many layers lies, made now if it is one of random
     weights. Raises `UserError`."""
     folder = trained_head(model_dir, options)
-    return folder or drawn_head(PREFIX, model_dir, head_states(layers, options))
+    if folder is not None:
+        return folder
+    return drawn_head(PREFIX, model_dir, head_states(layers, options)).made(PREFIX)
 
 
 def eagle_layers(folder: Path) -> list[int]:
@@ -128,7 +130,7 @@ def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
 
     folder = trained_head(model_dir, options)
     if folder is None:
-        head_states(shape.layers, options)
+        drawn_head(PREFIX, model_dir, head_states(shape.layers, options)).check()
         return
     if (named := models.architecture(folder)) in EngineBackend.families:
         raise UserError(

@@ -27,7 +27,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "swift": ("threshold", "skip"),
     "lookahead": ("window", "ngram", "guesses", "pool_prompt"),
 }
-"""By method, its options that a replay has from the trace, and that mean nothing beside rates."""
+"""By method, its options that a replay has from the trace."""
 RATED = ("draft_model", EAGLE3, "prompt_lookup", "layerskip")
 """Methods whose chains differ in their lengths and in what stands of them alone."""
 

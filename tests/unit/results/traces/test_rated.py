@@ -60,16 +60,6 @@ def test_a_search_finds_something_as_often_as_is_said() -> None:
     assert np.mean([made > 0 for _, made in chains]) == pytest.approx(0.3, abs=0.02)
 
 
-def test_correlation_makes_runs() -> None:
-    """A draft behind one that stood stands with c + (1 - c) a, where a is the acceptance."""
-    for correlation, runs in ((0.0, 0.5**4), (0.6, 0.5 * (0.6 + 0.4 * 0.5) ** 3)):
-        rates = parse_rates({"acceptance": 0.5, "correlation": correlation}, "x")
-        row = drafts_of(rates, rates.row_for("r", 40_001, ignore_eos=True))
-        standing = np.array([row.standing(position, 4) for position in range(40_000)])
-        assert float((standing > 0).mean()) == pytest.approx(0.5, abs=0.02)
-        assert float((standing == 4).mean()) == pytest.approx(runs, abs=0.02)
-
-
 def test_a_request_has_the_same_fate_wherever_its_chains_begin() -> None:
     rates = parse_rates({"acceptance": 0.6}, "x")
     row, again, other = (
@@ -96,7 +86,7 @@ def test_a_request_has_the_same_fate_wherever_its_chains_begin() -> None:
         ({"acceptance": {"length": 0.5, "drafts": 3}}, "1 to 4 with 3 drafts, got 0.5"),
         ({"acceptance": {"length": 2, "drafts": 0}}, "x.acceptance.drafts: expected a whole"),
         ({"acceptance": 0.5, "found": 2}, "x.found: expected a number from 0 to 1, got 2"),
-        ({"acceptance": [0.5, 0.4], "correlation": 0.5}, "x.correlation: would change what"),
+        ({"acceptance": {"length": "2", "drafts": 3}}, "1 to 4 with 3 drafts, got '2'"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(given: dict[str, Any], words: str) -> None:

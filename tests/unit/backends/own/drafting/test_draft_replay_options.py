@@ -97,6 +97,8 @@ def files(tmp_path: Path) -> dict[str, Path]:
         own = read_trace(traces.BUNDLED / f"speculative-{method}.parquet")
         kept = {k: v for k, v in own.settings.items() if k not in ("states_after", "skipped_mlp")}
         made[f"SILENT {method}"] = replace(own, settings=kept)
+    eagle = read_trace(traces.BUNDLED / "speculative-eagle3.parquet")
+    made["EMPTY"] = replace(eagle, settings={**eagle.settings, "states_after": []})
     for name, trace in made.items():
         write_trace(tmp_path / name, trace)
     return {name: tmp_path / name for name in made}
@@ -124,6 +126,14 @@ def files(tmp_path: Path) -> dict[str, Path]:
         (
             {"replay": {"acceptance": 0.9, "found": 0.5}},
             "'replay'.found: belongs to a search of the text, and draft_model is none",
+        ),
+        (
+            {"replay": {"acceptance": 0.9, "correlation": 0.5}},
+            "'replay'.correlation: has no meaning for drafts",
+        ),
+        (
+            {"replay": "EMPTY", "method": "eagle3"},
+            "'replay': the trace does not tell its states_after",
         ),
         (
             {"replay": {"acceptance": 0.9}, "method": "eagle3"},
@@ -225,6 +235,10 @@ def test_vllm_replays_its_own_drafts_alone(
         ({}, "'replay: demo', a trace or rates, for method draft_model or eagle3"),
         ({"replay": {"acceptance": 0.9}, "method": "ngram"}, "drafts of vLLM's method ngram; exp"),
         ({"replay": {"acceptance": 0.9, "found": 0.5}}, "'replay'.found: belongs to a search"),
+        (
+            {"replay": {"acceptance": 0.9}, "method": "eagle3", "draft": "0.1b"},
+            "'draft': '0.1b': is a shape, and eagle3 drafts with a trained head; expected its fold",
+        ),
         ({"replay": str(files["SURER"])}, f"is a trace of 'speculative', not of '{name}'"),
         ({"replay": "demo", "draft": "1b"}, "'draft': 1b has "),
         ({"replay": "demo", "draft": "demo-draft"}, "vocab_size: is 1280; expected the model's 15"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backends import open_backend
+from backends import load_class, open_backend
 from backends.checkpoints import models
+from backends.vllm.drafting import replayed_head
+from harness.core.errors import UserError
 from harness.core.nouns import REPLAYED, Model, Request, Sampling
 from results.traces.rated import drafts_of
 from results.traces.rates import parse_rates
@@ -101,4 +104,30 @@ def test_both_engines_have_the_same_head(shape: Path) -> None:
         (config,) = (p for p in backend.files(shape, options) if p.name == "config.json")
         paths.add(config)
     (path,) = paths
+    # vLLM takes three states where nothing tells
+    assert models.read_config(path.parent)["num_aux_hidden_states"] == 3
     assert models.read_config(path.parent)[EAGLE_LAYERS] == [2, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("backend", ["speculative", "vllm-speculative"])
+def test_a_damaged_head_is_told_before_anything_runs(backend: str, name: str, shape: Path) -> None:
+    found = load_class(backend)
+    options = {key: option.default for key, option in found.OPTIONS.items()}
+    options |= {"method": "eagle3", "drafts": DRAFTS, "replay": GIVEN}
+    path = next(p for p in found.files(shape, options) if p.name == name)
+    found.check(shape, options)
+    os.truncate(path, 2 if name == "config.json" else 5_000)
+    if name == "config.json":
+        path.write_text("{}")
+    with pytest.raises(UserError, match="'decodebench cache clear eagle3-of-width-64-") as caught:
+        found.check(shape, options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_such_a_head_is_refused(tmp_path: Path) -> None:
+    """Its configuration has no sizes that the engine reads."""
+    (tmp_path / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"], "n_layer": 4}')
+    options = {"method": "eagle3", "draft": "auto", "replay": GIVEN, "record": False}
+    with pytest.raises(UserError, match="option 'method': .*GPT2LMHeadModel"):
+        replayed_head(options, tmp_path)
