@@ -129,5 +129,5 @@ def test_a_model_without_such_a_head_is_refused(tmp_path: Path) -> None:
     """Its configuration has no sizes that the engine reads."""
     (tmp_path / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"], "n_layer": 4}')
     options = {"method": "eagle3", "draft": "auto", "replay": GIVEN, "record": False}
-    with pytest.raises(UserError, match="option 'method': .*GPT2LMHeadModel"):
+    with pytest.raises(UserError, match=r"option 'method': .*GPT2LMHeadModel"):
         replayed_head(options, tmp_path)
