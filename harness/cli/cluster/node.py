@@ -25,9 +25,6 @@ from harness.measure.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
 
-TOLD_EVERY_S = 0.2
-"""Progress in between is not worth a message."""
-
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
