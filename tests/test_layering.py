@@ -68,7 +68,7 @@ def test_imports_point_one_way(path: Path) -> None:
     assert [n for n in names if not any(f"{n}.".startswith(f"{a}.") for a in allowed)] == []
 
 
-@pytest.mark.parametrize("path", [*(ROOT / "harness/core").glob("*.py")], ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [*(ROOT / "harness/core").rglob("*.py")], ids=lambda p: p.name)
 def test_core_needs_the_standard_library_only(path: Path) -> None:
     foreign = {name.split(".")[0] for name in imports(path) if not own(name)}
     stemmer = {"rouge_score"} if path.name == "rouge.py" else set()

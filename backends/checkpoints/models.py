@@ -243,8 +243,7 @@ def check_files(directory: Path, weights: bool = True) -> None:
         raise UserError(f"model folder {directory}: config.json is missing")
     if not weights:
         return
-    index = directory / "model.safetensors.index.json"
-    shards = _shards(index) if index.is_file() else set()
+    shards = indexed(directory)
     for name in sorted(shards | {path.name for path in directory.glob("*.safetensors")}):
         weight_files.check_whole(directory / name)
         shards.add(name)
@@ -255,7 +254,12 @@ def check_files(directory: Path, weights: bool = True) -> None:
     raise UserError(f"model folder {directory}: no *.safetensors{only}")
 
 
-def _shards(index: Path) -> set[str]:
+def indexed(directory: Path) -> set[str]:
+    """The files that the index of a folder's weights names; none without one. Raises `UserError`
+    for an index that is none."""
+    index = directory / "model.safetensors.index.json"
+    if not index.is_file():
+        return set()
     named = read_json(index).get("weight_map", {})
     if not isinstance(named, dict) or not all(isinstance(n, str) for n in named.values()):
         raise UserError(f"{index}: weight_map: expected a mapping of tensors to files")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from backends.checkpoints import models
 from backends.classifiers.config import read
 from backends.classifiers.models.base import RampedClassifier
 from backends.classifiers.models.bert import BertClassifier
@@ -62,14 +62,9 @@ def drop_outside(model: RampedClassifier, first: int, last: int) -> None:
 
 def _tensors(model_dir: Path) -> Tensors:
     """All tensors of the folder that a classifier could use."""
-    index = model_dir / "model.safetensors.index.json"
-    if index.is_file():
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        paths = [model_dir / name for name in names]
-    else:
-        paths = sorted(model_dir.glob("*.safetensors"))
+    named = sorted(model_dir / name for name in models.indexed(model_dir))
     found: Tensors = {}
-    for path in paths:
+    for path in named or sorted(model_dir.glob("*.safetensors")):
         try:
             read_in = load_file(path)
         except (SafetensorError, OSError) as error:

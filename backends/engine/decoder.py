@@ -24,7 +24,7 @@ from backends.engine.executors.base import RING, Executor
 from backends.engine.model.architecture import EngineError
 from backends.engine.passes import Span, depths, enter, enter_all, is_untouched, numbers, rows_of
 from backends.engine.sampling import select
-from backends.engine.streams import Output, Stream
+from backends.engine.streams import Output, Stream, kept
 from backends.engine.tree_verification import TreeVerification, Verdict
 
 if TYPE_CHECKING:
@@ -214,14 +214,7 @@ class Decoder:
         if self._decisions is not None:
             chosen = self._decisions.selected(stream, start, chosen)
         left = stream.most - (start + 1 - len(stream.prompt))
-        emitted: list[int] = []
-        accepted = 0
-        for place, token in enumerate(chosen):
-            hit = place < len(drafts) and (token == drafts[place] or self._trusts)
-            emitted.append(drafts[place] if hit else token)
-            accepted += hit
-            if not hit or emitted[-1] in stream.stops or len(emitted) == left:
-                break
+        emitted, accepted = kept(drafts, chosen, stream.stops, left, trusts=self._trusts)
         counts: dict[str, float] = {
             "steps": 1,
             "step_tokens": len(emitted),

@@ -84,7 +84,7 @@ class EarlyExits:
         queues: list[list[Stream]] = [[] for _ in self._depths]
         for stream in streams:
             queues[stream.done.count(len(stream.tokens))].append(stream)
-        index = self._segments.choose([len(queue) for queue in queues], len(streams))
+        index = self._segments.choose([len(queue) for queue in queues])
         inside = queues[index]
         # before segment 0 nothing is owed, but a boundary forgets its oldest position
         most = 0 if index else RING - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from backends.engine.sampling import GREEDY, TokenSampling
@@ -63,3 +64,35 @@ class Output:
     finished: str | None
     """None, "stop" or "length"."""
     counts: dict[str, float]
+
+
+def kept(
+    drafts: Sequence[int],
+    chosen: Sequence[int],
+    stops: Collection[int],
+    left: int,
+    *,
+    trusts: bool = False,
+) -> tuple[list[int], int]:
+    """What a verification emits: drafts as far as they equal the chosen tokens, and the first
+    chosen one that differs. Text equal to plain decoding's rests on this.
+
+    Args:
+        drafts: token ids behind the newest verified one.
+        chosen: what the model selects behind that one, and behind each draft, as far as it judged.
+        stops: nothing is emitted behind one of them.
+        left: most tokens that the answer has room for, at least 1.
+        trusts: drafts stand as they are.
+
+    Returns:
+        The tokens, and how many of them were drafts.
+    """
+    emitted: list[int] = []
+    accepted = 0
+    for place, token in enumerate(chosen):
+        hit = place < len(drafts) and (token == drafts[place] or trusts)
+        emitted.append(drafts[place] if hit else token)
+        accepted += hit
+        if not hit or emitted[-1] in stops or len(emitted) == left:
+            break
+    return emitted, accepted

@@ -9,27 +9,21 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-import json
 import os
 import pickle
 import select
 import socket
 import struct
 import subprocess
-import sys
 from multiprocessing.connection import Connection as Channel
-from multiprocessing.connection import Pipe
 from typing import Any
 
 from backends.http.client import CONNECT_TIMEOUT_S, Client
 from backends.http.route import Route
 from backends.http.stream import StreamedAnswer
 from harness.core.nouns import Commit
+from harness.core.processes.piped import start_child
 
-BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
-    "from backends.http.workers import main; main(int(sys.argv[1]))"
-)
 PATIENCE_S = CONNECT_TIMEOUT_S + 20.0
 """For a process to start and to open its connections."""
 IDLE_S = 0.1
@@ -45,12 +39,8 @@ class ClientProcesses:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._channels: list[Channel] = []
         for _ in range(count):
-            ours, theirs = Pipe()
-            command = [sys.executable, "-c", BOOT, str(theirs.fileno()), json.dumps(sys.path)]
-            self._processes.append(
-                subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-            )
-            theirs.close()
+            process, ours = start_child("backends.http.workers")
+            self._processes.append(process)
             ours.send((route, timeout_s))
             self._channels.append(ours)
         self._turn = itertools.cycle(self._channels)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
 from harness.core.backend import Option
 from harness.core.errors import UserError
+from harness.core.processes.piped import start_child
 
-BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
-    "from {module} import main; main(*map(int, sys.argv[1:]))"
-)
 PATIENCE_S = 10.0
 """For a process to end."""
 ANSWERED_WITHIN_S = Option(
@@ -216,15 +211,8 @@ class PipedStages(Generic[Setup, Job, Done]):
                         self._processes[index].kill()
 
     def _start(self, index: int) -> None:
-        ours, theirs = Pipe()
-        numbers = theirs.fileno(), *self._shared
-        boot = BOOT.format(module=self._module)
-        command = [sys.executable, "-c", boot, *map(str, numbers), json.dumps(sys.path)]
-        self._channels[index] = ours
-        self._processes[index] = subprocess.Popen(
-            command, pass_fds=numbers, stdin=subprocess.DEVNULL
-        )
-        theirs.close()
+        process, ours = start_child(self._module, self._shared)
+        self._processes[index], self._channels[index] = process, ours
         with contextlib.suppress(OSError):
             ours.send(self._setups[index])
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from harness.cli import display, doctor, wiring
 from harness.cli.asked.beforehand import replayed, too_long, traces
-from harness.cli.cells.outcome import tell_results
+from harness.cli.cells.outcome import raise_refusal, tell_results, trials_by_status
 from harness.cli.cluster.place import Cluster
 from harness.cli.cluster.sweep import sweep_cluster
 from harness.cli.folders.run_folder import (
@@ -146,7 +145,7 @@ def run_parsed(
             measure_again(store, trials, experiment, again_share, _sweep)
         if asked.sweep is not None:
             _sweep_rates(store, asked, only, result)
-    _raise_refusal(result)
+    raise_refusal(result)
     _print_outcome(result, directory, with_failures(store, everything))
     tell_results(directory)
     return result
@@ -266,16 +265,6 @@ def _notes(store: Store, trials: Sequence[Trial]) -> Callable[[Trial], str]:
     return OlderTrials(store, environment(), {trial.backend for trial in trials}, Pins()).note
 
 
-def _raise_refusal(result: SweepResult) -> None:
-    """An experiment of which nothing could run for its input is bad input, in one line. Where other
-    trials ran, each refusal is told once."""
-    if result.refusals and result.refusals.total() == result.statuses.total() and not result.stored:
-        raise UserError("; ".join(result.refusals))
-    for refusal, count in result.refusals.items():
-        trials = "trial" if count == 1 else "trials"
-        print(f"{refusal} ({count} {trials} failed)", file=sys.stderr)
-
-
 def _with_shapes(experiment: Experiment, shapes: Sequence[str]) -> Experiment:
     """The experiment on these shapes, in place of its own models; as it is without any."""
     if not shapes:
@@ -286,10 +275,7 @@ def _with_shapes(experiment: Experiment, shapes: Sequence[str]) -> Experiment:
 
 
 def _print_outcome(result: SweepResult, directory: Path, with_failures: int) -> None:
-    counts = Counter({"stored": result.stored})
-    counts.update({str(status): count for status, count in result.statuses.items()})
-    parts = [f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count]
-    told = f"trials: {', '.join(parts) or 'none'}"
+    told = trials_by_status(result)
     if with_failures:
         told += f"; requests failed in {with_failures} of them (--retry-failures runs these again)"
     print(f"{told}; results in {directory}")

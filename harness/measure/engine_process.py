@@ -1,26 +1,23 @@
 """One engine in a process of its own, seen from the sweep.
 
 The child leads a session of its own, so that a signal meant for the terminal does not reach it and
-so that everything it starts dies with it. It is started without `multiprocessing`: that would
-import the command line's main module, and leave pipe ends open in processes that must see them end.
+so that everything it starts dies with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import IO, Any, cast
 
 from harness.core.nouns import Trial, TrialRecord
+from harness.core.processes.piped import start_child
 from harness.measure.load_loop import LoadProgress
 from harness.measure.machine.meters import oom_kills
 from harness.measure.messages import NoResult, Phase, Ready, TrialJob
@@ -35,10 +32,6 @@ CLOSE_GRACE_S = 20.0
 TICK_S = 0.2
 LOG_LINES = 5
 LOG_CHARACTERS = 600
-BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
-    "from harness.measure.child import main; main(*map(int, sys.argv[1:]))"
-)
 
 Listener = Callable[[Phase | LoadProgress], None]
 """Told the name of each phase as it begins, and the progress of the load."""
@@ -52,24 +45,21 @@ class EngineProcess:
     def __init__(self, log: Path | None, version: CodeVersion | None = None) -> None:
         """`version`: the code that the engine is of; None: the one that runs here."""
         self._log = _open_log(log)
-        self._channel, theirs = Pipe()
         read_end, self._lifeline = os.pipe()
         self._oom_kills = oom_kills()
         self._log_begin = self._log.seek(0, os.SEEK_END)
-        numbers = [str(fd) for fd in (theirs.fileno(), read_end, os.getpid())]
-        python, path = sys.executable, tuple(sys.path)
+        code: dict[str, Any] = {}
         if version is not None:
-            python, path = version.python, version.path
-        self._process = subprocess.Popen(
-            [python, "-c", BOOT, *numbers, json.dumps(path)],
-            stdin=subprocess.DEVNULL,
+            code = {"python": version.python, "path": version.path, "env": version.variables()}
+        self._process, self._channel = start_child(
+            "harness.measure.child",
+            [read_end],
+            [os.getpid()],
             stdout=self._log,
             stderr=self._log,
-            pass_fds=(theirs.fileno(), read_end),
             start_new_session=True,
-            env=None if version is None else version.variables(),
+            **code,
         )
-        theirs.close()
         os.close(read_end)
 
     @property

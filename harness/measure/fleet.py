@@ -19,7 +19,7 @@ from harness.measure.machine.meters import Footprint, available_memory
 from harness.measure.messages import NoResult, Ready, TrialJob
 from harness.measure.versions.version import CodeVersion
 
-DEFAULT_SETUP_LIMIT_S = 1800.0
+SETUP_LIMIT_S = 1800.0
 MAX_FAILED_STARTS = 2
 FOOTPRINT_MARGIN = 1.2
 """A loaded engine grows while it works."""
@@ -37,8 +37,6 @@ class Fleet:
     def __init__(
         self,
         open_session: Callable[[Trial], Any],
-        keep_alive: int | None,
-        setup_limit_s: float,
         log_dir: Path | None,
         weight_bytes: Callable[[Trial], int] = lambda trial: 0,
         *,
@@ -47,8 +45,7 @@ class Fleet:
     ) -> None:
         self._versions = {"": None} if versions is None else dict(versions)
         self._open_session = open_session
-        self._keep_alive, self._stay = keep_alive, stay
-        self._setup_limit_s = setup_limit_s
+        self._stay = stay
         self._log_dir = log_dir
         self._alive: dict[str, EngineProcess] = {}
         self._footprints: dict[str, Footprint] = {}
@@ -143,7 +140,7 @@ class Fleet:
         except OSError as error:
             where = error.filename or "starting an engine's process"
             raise UserError(f"{where}: {error.strerror or error}; the sweep cannot go on") from None
-        answer = self._alive[key].start(self._open_session, trial, self._setup_limit_s, listener)
+        answer = self._alive[key].start(self._open_session, trial, SETUP_LIMIT_S, listener)
         if isinstance(answer, NoResult):
             self._retire(key, at_once=True)
         return answer
@@ -174,8 +171,6 @@ class Fleet:
             self._retire(last)
 
     def _fits(self, key: str) -> bool:
-        if self._keep_alive is not None:
-            return len(self._alive) < self._keep_alive
         need = self._footprints.get(key) or self._expected(key)
         reserve = MEMORY_RESERVE * psutil.virtual_memory().total
         if available_memory() - FOOTPRINT_MARGIN * need.resident < reserve:

@@ -27,7 +27,7 @@ from harness.core.nouns import (
     TrialRecord,
     Validity,
 )
-from harness.measure.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
+from harness.measure.fleet import Fleet
 from harness.measure.load_loop import LoadProgress
 from harness.measure.messages import Phase, TrialJob
 from harness.measure.turns import cell_by_cell, engine_by_engine
@@ -129,11 +129,13 @@ class SweepResult:
         """Trials run now that did not end well."""
         return self.statuses.total() - self.statuses["ok"]
 
-    def note(self, record: TrialRecord, *, refused: bool) -> None:
-        """Count a trial that was run now; `refused`: for its input."""
+    def note(self, record: TrialRecord, *, refused: bool, side: str = "") -> None:
+        """Count a trial that was run now, by which `side` if there are two; `refused`: for its
+        input."""
         self.statuses[record.status] += 1
         if refused:
-            self.refusals[by_backend(record.trial.backend, record.error)] += 1
+            told = by_backend(record.trial.backend, record.error)
+            self.refusals[f"{side}: {told}" if side else told] += 1
 
 
 def run_sweep(
@@ -145,8 +147,6 @@ def run_sweep(
     fingerprint: str,
     code: Callable[[Trial], str | None] = lambda trial: None,
     time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
-    setup_limit_s: float = DEFAULT_SETUP_LIMIT_S,
-    keep_alive: int | None = None,
     events: Callable[[SweepEvent], None] | None = None,
     log_dir: Path | None = None,
     weight_bytes: Callable[[Trial], int] = lambda trial: 0,
@@ -158,12 +158,12 @@ def run_sweep(
     A trial whose child raises, dies, runs out of memory or outlives `time_limit_s` is stored with
     that status, and its engine starts afresh for the next one; an engine that fails to start twice
     in a row is not tried again. `code`: what pins the code that runs and measures a trial and the
-    files that it reads; it is part of the trial's key. `keep_alive`: engines kept loaded side by
-    side; None: as many as memory holds, for which `weight_bytes` tells the size of a trial's model
-    (0: unknown). Children write what they print to files in `log_dir`. `budget_s`: no trial begins
-    later than so many seconds after the first. `fleet`: engines of an earlier sweep, which stay
-    loaded behind this one; how many and for how long is then the fleet's. Where the engines of a
-    model do not fit side by side, the rest goes engine by engine (`harness.measure.turns`).
+    files that it reads; it is part of the trial's key. `weight_bytes`: the size of a trial's model
+    (0: unknown), from which it is told how many engines memory holds side by side. Children write
+    what they print to files in `log_dir`. `budget_s`: no trial begins later than so many seconds
+    after the first. `fleet`: engines of an earlier sweep, which stay loaded behind this one; how
+    many and for how long is then the fleet's. Where the engines of a model do not fit side by side,
+    the rest goes engine by engine (`harness.measure.turns`).
 
     Each record's environment names this call (`invocation`) and the seconds since it began.
 
@@ -175,7 +175,7 @@ def run_sweep(
     total, together = len(rest), True
     result = SweepResult(stored=len(keyed) - total)
     ours = fleet is None
-    fleet = fleet or Fleet(open_session, keep_alive, setup_limit_s, log_dir, weight_bytes)
+    fleet = fleet or Fleet(open_session, log_dir, weight_bytes)
     invocation = Invocation()
     try:
         for index in range(total):

@@ -87,8 +87,19 @@ def alone(member: Member, group: ComparableTrials) -> Validity:
     found: list[str] = []
     if record.status != "ok":
         found.append(f"failures: the trial ended as '{record.status}'")
-    found += _broken_promise(member, group)
+    if (broken := broken_promise(member, group)) is not None:
+        found.append(broken)
     return Validity(record.validity.valid and not found, (*record.validity.reasons, *found))
+
+
+def broken_promise(member: Member, group: ComparableTrials) -> str | None:
+    """The reason that marks a trial whose text is not that of the plain decoding which it promised;
+    None where it is, or nothing tells."""
+    plain = plain_decoding(member, group)
+    if plain is None or plain is member or member.requests is None or plain.requests is None:
+        return None
+    pairs = agreement.compare(member.requests, plain.requests)
+    return agreement.not_lossless(pairs, member.requests.ids)
 
 
 def is_passing(verdict: Validity) -> bool:
@@ -249,12 +260,3 @@ def _wall_clock_s(text: str) -> float | None:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
-
-
-def _broken_promise(member: Member, group: ComparableTrials) -> list[str]:
-    plain = plain_decoding(member, group)
-    if plain is None or plain is member or member.requests is None or plain.requests is None:
-        return []
-    pairs = agreement.compare(member.requests, plain.requests)
-    reason = agreement.not_lossless(pairs, member.requests.ids)
-    return [reason] if reason else []

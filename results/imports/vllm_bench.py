@@ -15,7 +15,7 @@ from harness.core.errors import UserError
 from harness.core.names import row_id
 from harness.core.nouns import Load, TrialRecord, canonical_json, to_json
 from results.imports.foreign import NS, ForeignLoad, ForeignRequest
-from results.imports.told import read_object, seconds
+from results.imports.told import one_line, read_object, seconds
 from results.metrics.arrays import RequestArrays
 from results.metrics.other_tools import as_vllm_bench
 
@@ -79,16 +79,12 @@ def _request(
     sent: float, prompt: int, tokens: int, ttft: float, gaps: list[float], error: str, text: object
 ) -> ForeignRequest:
     for name, value in (("start_times", sent), ("ttfts", ttft), *(("itls", gap) for gap in gaps)):
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise TypeError(f"{name}: {value!r} is no number")
-        if not math.isfinite(value) or value < 0:
-            raise ValueError(f"{name}: {value} is no time")
+        seconds(value, name)
     for name, value in (("input_lens", prompt), ("output_lens", tokens)):
         if type(value) is not int or value < 0:
             raise ValueError(f"{name}: {value!r} is no number of tokens")
     if error or tokens == 0:
-        said = " ".join(str(error).split()) or "no token came"
-        return ForeignRequest(prompt, sent, (), 0, said[:300])
+        return ForeignRequest(prompt, sent, (), 0, one_line(error, "no token came"))
     chunks = tuple(itertools.accumulate([sent + ttft, *gaps]))
     return ForeignRequest(prompt, sent, chunks, tokens, None, str(text))
 

@@ -101,17 +101,14 @@ def run_program(
 
 
 def run_programs(
-    programs: Sequence[UntrustedProgram],
-    *,
-    timeout_s: float = DEFAULT_TIMEOUT_S,
-    workers: int | None = None,
+    programs: Sequence[UntrustedProgram], *, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> list[SandboxResult]:
     """Run programs side by side, as many as there are usable CPUs; results in order.
 
     Raises:
         UserError: as `run_program`.
     """
-    width = workers or len(os.sched_getaffinity(0))
+    width = len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(max_workers=width, thread_name_prefix="sandbox") as pool:
         return list(pool.map(lambda program: run_program(program, timeout_s=timeout_s), programs))
 

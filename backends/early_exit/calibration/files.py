@@ -200,16 +200,16 @@ def _read(content: dict[str, Any]) -> Calibration:
     shares = {"target": found.target, "confidence": found.confidence, "risk": found.risk}
     shares |= {f"thresholds[{i}]": value for i, value in enumerate(found.thresholds)}
     for name, value in shares.items():
-        if not _is_number(value) or not 0.0 <= value <= 1.0:
+        if not is_number(value) or not 0.0 <= value <= 1.0:
             raise ValueError(f"{name}: expected a number between 0 and 1, got {value!r}")
-    if not _is_number(found.tau) or found.tau < 0:
+    if not is_number(found.tau) or found.tau < 0:
         raise ValueError(f"tau: expected a number that is not negative, got {found.tau!r}")
     if type(found.earlier_choices) is not int or found.earlier_choices < 0:
         raise ValueError(f"earlier_choices: expected a count, got {found.earlier_choices!r}")
     if type(found.batch) is not int or found.batch < 1:
         raise ValueError(f"batch: expected a number from 1, got {found.batch!r}")
     for name, told in found.workloads.items():
-        if type(told["max_new_tokens"]) is not int or not all(map(_is_number, told.values())):
+        if type(told["max_new_tokens"]) is not int or not all(map(is_number, told.values())):
             raise ValueError(f"workloads: {name}: expected numbers, got {told!r}")
     for name in ("statement", "dtype", "backend"):
         if not isinstance(getattr(found, name), str):
@@ -217,7 +217,8 @@ def _read(content: dict[str, Any]) -> Calibration:
     return found
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value of JSON is one, and finite."""
     return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
 
 

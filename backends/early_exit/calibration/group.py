@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from backends.early_exit.calibration.files import is_number
 
 _LARGEST_TOKEN = 2**31 - 1
 
@@ -26,7 +27,7 @@ def read_group(content: Mapping[str, Any], batch: int) -> tuple[float | None, in
     """Threshold, number and answers of `batch` prompts from a line of an answer file. Raises
     `KeyError`, `TypeError` or `ValueError` for what no calibration writes."""
     threshold, number, answers = content["threshold"], content["group"], content["answers"]
-    if threshold is not None and not _is_number(threshold):
+    if threshold is not None and not is_number(threshold):
         raise ValueError(f"threshold {threshold!r}")
     if type(number) is not int or number < 0:
         raise ValueError(f"group {number!r}")
@@ -36,7 +37,7 @@ def read_group(content: Mapping[str, Any], batch: int) -> tuple[float | None, in
         raise ValueError(f"{len(answers)} answers in a group of {batch}")
     sums = {name: content[name] for name in ("steps", "layers_run", "layers_total")}
     for name, value in sums.items():
-        if not _is_number(value) or value < 0:
+        if not is_number(value) or value < 0:
             raise ValueError(f"{name} {value!r}")
     return threshold, number, AnsweredGroup(tuple(map(tuple, answers)), **sums)
 
@@ -57,7 +58,3 @@ def _is_answer(value: Any) -> bool:
     return isinstance(value, list) and all(
         type(token) is int and 0 <= token <= _LARGEST_TOKEN for token in value
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)

@@ -14,6 +14,8 @@ from harness.core.pass_costs import StepCosts
 
 GAMMAS = (0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 """The thresholds tried unless others are given."""
+MAX_EXITS = 3
+LEAST_GAIN = 0.005
 _MOST_SETS = 64
 """So many sets of exit layers of each size are tried; where there are more, those that add a layer
 to the best smaller sets."""
@@ -70,15 +72,13 @@ def choose(
     candidate_layers: Iterable[int],
     max_drafts: int,
     *,
-    max_exits: int = 3,
     gammas: Sequence[float] = GAMMAS,
-    least_gain: float = 0.005,
 ) -> ExitChoice:
-    """At most `max_exits` exit layers, and the threshold of each, that decode the trace fastest.
+    """At most `MAX_EXITS` exit layers, and the threshold of each, that decode the trace fastest.
 
     Sets of one layer try every threshold. Larger sets begin with the thresholds of the set they
     extend and improve one layer's threshold at a time until none can be improved; the best set is
-    built up again from other beginnings. More exits are chosen only where they gain `least_gain`
+    built up again from other beginnings. More exits are chosen only where they gain `LEAST_GAIN`
     relatively, so that noise in the trace adds no heads.
     One element in `gammas` fixes the threshold. Raises `ValueError` for a layer that the trace does
     not have or that the model cannot exit at, and for an empty `gammas`.
@@ -87,7 +87,7 @@ def choose(
     speedup, tried = _speedup(trace, costs, candidates, max_drafts), sorted(set(gammas))
     best = ExitChoice((), (), 1.0)
     smaller = [best]
-    for _ in range(min(max_exits, len(candidates))):
+    for _ in range(min(MAX_EXITS, len(candidates))):
         found: dict[tuple[int, ...], ExitChoice] = {}
         for base, layer in itertools.product(smaller, candidates):
             layers = tuple(sorted({*base.layers, layer}))
@@ -95,7 +95,7 @@ def choose(
                 continue
             found[layers] = _tuned(speedup, base, layer, tried)
         smaller = sorted(found.values(), key=lambda choice: -choice.speedup)
-        if smaller[0].speedup > best.speedup * (1 + least_gain):
+        if smaller[0].speedup > best.speedup * (1 + LEAST_GAIN):
             best = smaller[0]
     return _retuned(speedup, best.layers, tried)
 

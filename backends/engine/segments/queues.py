@@ -16,8 +16,8 @@ deep is alone there beside many whose tokens do not."""
 class SegmentChoice(Protocol):
     """Which segment runs next."""
 
-    def choose(self, ready: Sequence[int], under_way: int) -> int:
-        """`ready[i]` streams, at least one in all, wait before segment i, of so many under way."""
+    def choose(self, ready: Sequence[int]) -> int:
+        """`ready[i]` streams, at least one in all, wait before segment i."""
 
     def reset(self) -> None:
         """Forget what was chosen."""
@@ -27,7 +27,7 @@ class Lockstep:
     """The deepest segment for which any waits: all streams' tokens go through before the next ones
     begin, and those that left are idle."""
 
-    def choose(self, ready: Sequence[int], under_way: int) -> int:
+    def choose(self, ready: Sequence[int]) -> int:
         """See `SegmentChoice`."""
         return max(index for index, count in enumerate(ready) if count)
 
@@ -58,7 +58,7 @@ class BalancedQueues:
         self._entered = [1] * len(self._fixed)
         self._passed_over = [0] * len(self._fixed)
 
-    def choose(self, ready: Sequence[int], under_way: int) -> int:
+    def choose(self, ready: Sequence[int]) -> int:
         """See `SegmentChoice`. The deeper one where two are as full."""
         proportions = [
             count / math.sqrt(max(fixed, LEAST_FIXED) * entered)

@@ -129,7 +129,7 @@ class TetrisClassifier(LabelBackend):
         if not found or found[0].label is None:
             return found
         counts = {**found[0].telemetry, **self._pipeline.counts()}
-        return [_with(found[0], counts), *found[1:]]
+        return [replace(found[0], telemetry=counts), *found[1:]]
 
     def wait(self, timeout_s: float) -> None:
         """Until a worker has answered, or a batch is due that is not whole."""
@@ -201,7 +201,3 @@ def _plans(
     first = plan_of(stages, batch)
     planner = partial(WindowPlanner, profile, cluster, wanted, first)
     return ServedPlans(planner, ramps, options["replan_s"], maker)
-
-
-def _with(commit: Commit, counts: Mapping[str, float]) -> Commit:
-    return replace(commit, telemetry=counts)

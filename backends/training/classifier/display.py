@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from backends.training.exits.display import framed
+
 NOTHING_LEARNT = (
     "no epoch did better on the held-out rows than a classifier that says nothing, which was kept: "
     "take more --rows, or a lower --lr in another folder"
@@ -12,9 +14,10 @@ NOTHING_LEARNT = (
 
 def report_lines(content: dict[str, Any]) -> list[str]:
     """The held-out figures of every layer, then of first passages at every threshold."""
-    found = content.get("report")
-    if found is None:
-        return ["stopped before the first epoch; the same command goes on from here"]
+    return framed(content, _table)
+
+
+def _table(found: dict[str, Any]) -> list[str]:
     training, held_out = found["training"], found["held_out"]
     lines = [
         f"{training['epochs']} epochs in {training['seconds']:.0f} s on {training['answers']:,} "
@@ -45,8 +48,6 @@ def report_lines(content: dict[str, Any]) -> list[str]:
         )
     if min(training["held_out_loss"]) > training["best_held_out_loss"]:
         lines.append(NOTHING_LEARNT)
-    if not content["finished"]:
-        lines.append("stopped; the same command goes on from here")
     return lines
 
 

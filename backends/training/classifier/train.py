@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints.classifier import Classifier, write_classifier
-from backends.seen import MARKS, joined_marks
 from backends.training.classifier.fit import Scale, classifier_problem, scale_of
 from backends.training.classifier.labels import Labels, label
 from backends.training.classifier.report import confidences, held_out_report
@@ -118,9 +117,7 @@ def _write(
     }
     told = {
         "workloads": list(recipe.workloads),
-        "finished": done.stopped(recipe) is not None,
-        "recipe": recipe.to_dict(),
-        MARKS: joined_marks(prompt.ids for prompt, _ in found.pairs),
+        **done.origin(recipe, (prompt.ids for prompt, _ in found.pairs)),
     }
     made = Classifier(out, weight, bias, recipe.layers, report)
     return write_classifier(made, recipe.checkpoint, told)
@@ -134,9 +131,7 @@ def _training_report(
         "answers": len(found.train.workloads),
         "positions": found.train.positions,
         "agrees": {str(layer): round(share, 5) for layer, share in shares},
-        "epochs": done.epoch,
-        "ended": done.stopped(recipe) or "time is up",
-        "seconds": round(done.seconds, 1),
+        **done.told(recipe),
         "best_held_out_loss": round(done.best_loss[0], 5),
         "train_loss": [round(epoch[0], 5) for epoch in done.train_loss],
         "held_out_loss": [round(epoch[0], 5) for epoch in done.held_out_loss],

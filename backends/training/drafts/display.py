@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from backends.training.exits.display import framed
+
 
 def report_lines(content: dict[str, Any]) -> list[str]:
     """The held-out figures of every workload, as table lines."""
-    found = content.get("report")
-    if found is None:
-        return ["stopped before the first epoch; the same command goes on from here"]
+    return framed(content, _table)
+
+
+def _table(found: dict[str, Any]) -> list[str]:
     training, held_out = found["training"], found["held_out"]
     places = len(held_out["all"]["acceptance"])
     lines = [
@@ -23,6 +26,4 @@ def report_lines(content: dict[str, Any]) -> list[str]:
     for name, own in held_out.items():
         cells = "".join("-      " if x is None else f"{x:<7.3f}" for x in own["acceptance"])
         lines.append(f"{name:<15}{own['tokens_per_step']:<15.2f}            {cells}".rstrip())
-    if not content["finished"]:
-        lines.append("stopped; the same command goes on from here")
     return lines

@@ -11,7 +11,6 @@ import torch
 
 from backends.checkpoints.bound_files import write_bound
 from backends.checkpoints.draft_heads import files as draft_heads
-from backends.seen import MARKS, joined_marks
 from backends.training.drafts.data import DraftData
 from backends.training.drafts.eagle import eagle_problem, write_eagle
 from backends.training.drafts.eagle_head import EagleHead
@@ -116,9 +115,7 @@ def _fitted(
     measured = acceptance_report(held_out, partial(drafts_of, weights), recipe.drafts)
     return {
         "kind": recipe.kind,
-        "finished": done.stopped(recipe) is not None,
-        "recipe": recipe.to_dict(),
-        MARKS: joined_marks(prompt.ids for prompt, _ in [*train.used, *held_out.used]),
+        **done.origin(recipe, (prompt.ids for prompt, _ in [*train.used, *held_out.used])),
         "report": {"training": _training(done, recipe, train), "held_out": measured},
     }
 
@@ -127,9 +124,7 @@ def _training(done: Fit, recipe: DraftRecipe, train: DraftData) -> dict[str, Any
     return {
         "answers": len(train),
         "positions": train.cache.positions,
-        "epochs": done.epoch,
-        "ended": done.stopped(recipe) or "time is up",
-        "seconds": round(done.seconds, 1),
+        **done.told(recipe),
         "train_kl": [[round(value, 5) for value in epoch] for epoch in done.train_loss],
         "held_out_kl": [[round(value, 5) for value in epoch] for epoch in done.held_out_loss],
     }

@@ -1,4 +1,4 @@
-"""What the training of exits prints while it runs."""
+"""What the training of exits prints while it runs, and around its report."""
 
 from __future__ import annotations
 
@@ -31,6 +31,20 @@ def printer(losses: str) -> Callable[[StageProgress], None]:
         print(_line(progress, losses), flush=True)
 
     return show
+
+
+def framed(content: dict[str, Any], table: Callable[[dict[str, Any]], list[str]]) -> list[str]:
+    """The lines of a report, and that a training was stopped.
+
+    Args:
+        content: of the file with what was learnt.
+        table: the lines of its report.
+    """
+    goes_on = "the same command goes on from here"
+    if (report := content.get("report")) is None:
+        return [f"stopped before the first epoch; {goes_on}"]
+    stopped = [] if content["finished"] else [f"stopped; {goes_on}"]
+    return [*table(report), *stopped]
 
 
 def _line(progress: StageProgress, losses: str) -> str:

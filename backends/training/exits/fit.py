@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from backends.seen import MARKS, joined_marks
 from backends.training.exits.recipe import STATE, ExitRecipe
 from backends.training.small_models.checkpoint import load_state, save_state
 
@@ -69,6 +70,23 @@ class Fit:
         if self.epoch >= recipe.epochs:
             return "last epoch"
         return "early stop" if self.idle >= recipe.patience else None
+
+    def told(self, recipe: ExitRecipe) -> dict[str, Any]:
+        """What a report says of how long it took, whatever was learnt."""
+        return {
+            "epochs": self.epoch,
+            "ended": self.stopped(recipe) or "time is up",
+            "seconds": round(self.seconds, 1),
+        }
+
+    def origin(self, recipe: ExitRecipe, prompts: Iterable[Sequence[int]]) -> dict[str, Any]:
+        """What the file with the parameters says of where they come from; `prompts`: token ids of
+        those that were learnt from or measured on."""
+        return {
+            "finished": self.stopped(recipe) is not None,
+            "recipe": recipe.to_dict(),
+            MARKS: joined_marks(prompts),
+        }
 
 
 def fit(

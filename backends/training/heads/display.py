@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from backends.training.exits.display import framed
+
 
 def report_lines(content: dict[str, Any]) -> list[str]:
     """The held-out figures of every layer, trained against original head, as table lines."""
-    found = content.get("report")
-    if found is None:
-        return ["stopped before the first epoch; the same command goes on from here"]
+    return framed(content, _table)
+
+
+def _table(found: dict[str, Any]) -> list[str]:
     training, held_out = found["training"], found["held_out"]
     lines = [
         f"{training['epochs']} epochs in {training['seconds']:.0f} s on {training['answers']:,} "
@@ -27,8 +30,6 @@ def report_lines(content: dict[str, Any]) -> list[str]:
             _pair(own["over"]["0.75"]["agreement"], other["over"]["0.75"]["agreement"]),
         ]
         lines.append(f"{layer:>5}  " + "  ".join(cells))
-    if not content["finished"]:
-        lines.append("stopped; the same command goes on from here")
     return lines
 
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from backends.checkpoints.exit_heads import write_folder
 from backends.engine.costs.cost_model import Trace
 from backends.engine.model.heads import folded
-from backends.seen import MARKS, joined_marks
 from backends.training.exits.backbone import Backbone
 from backends.training.exits.cache import Cache, in_turn, select
 from backends.training.exits.data import TrainPrompt
@@ -55,9 +54,7 @@ def write_heads(
         _trace(recipe, held_out, head, matrices),
         {
             "workloads": list(recipe.workloads),
-            "finished": done.stopped(recipe) is not None,
-            "recipe": recipe.to_dict(),
-            MARKS: joined_marks(prompt.ids for prompt, _ in pairs),
+            **done.origin(recipe, (prompt.ids for prompt, _ in pairs)),
             "report": report,
         },
     )
@@ -67,9 +64,7 @@ def _training_report(done: Fit, recipe: ExitRecipe, train: Cache) -> dict[str, A
     return {
         "answers": len(train.workloads),
         "positions": train.positions,
-        "epochs": done.epoch,
-        "ended": done.stopped(recipe) or "time is up",
-        "seconds": round(done.seconds, 1),
+        **done.told(recipe),
         "best_held_out_kl": [round(value, 5) for value in done.best_loss],
         "train_kl": [[round(value, 5) for value in epoch] for epoch in done.train_loss],
         "held_out_kl": [[round(value, 5) for value in epoch] for epoch in done.held_out_loss],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import string
 from collections import Counter
 from itertools import islice
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from backends.classifiers.models.shapes import GREYS
 from backends.training.labels.recipe import labelled_rows
+from backends.training.rows.tokenizer import write_tokenizer
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LEAST = 3
@@ -36,7 +36,7 @@ def write_words(out: Path, longest: int, rows: int = 20_000) -> int:
     ends = [(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")]
     made.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, ends)
     names = dict(zip(("pad", "unk", "cls", "sep", "mask"), SPECIALS, strict=True))
-    _write(made, out, {f"{key}_token": name for key, name in names.items()}, longest)
+    write_tokenizer(made, out, {f"{key}_token": name for key, name in names.items()}, longest)
     return len(vocabulary)
 
 
@@ -48,16 +48,4 @@ def write_pixels(out: Path, longest: int) -> None:
     vocabulary = {f"{grey:02x}": grey for grey in range(GREYS)} | {"[UNK]": GREYS}
     made = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    _write(made, out, {"unk_token": "[UNK]"}, longest)
-
-
-def _write(tokenizer: object, out: Path, names: dict[str, str], longest: int) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(out / "tokenizer.json"))  # type: ignore[attr-defined]
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        **names,
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": longest,
-    }
-    (out / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    write_tokenizer(made, out, {"unk_token": "[UNK]"}, longest)

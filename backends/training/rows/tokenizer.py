@@ -52,16 +52,31 @@ def train_tokenizer(out: Path, rows_per_workload: int = 3000, seed: int = 0) -> 
         show_progress=False,
     )
     tokenizer.train_from_iterator(corpus(rows_per_workload, seed), trainer)
-    out.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(out / "tokenizer.json"))
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
+    told = {
         "bos_token": SPECIALS[BEGIN],
         "eos_token": SPECIALS[END],
         "pad_token": SPECIALS[PAD],
         "chat_template": CHAT_TEMPLATE,
+    }
+    write_tokenizer(tokenizer, out, told, MAX_LENGTH)
+
+
+def write_tokenizer(tokenizer: Any, out: Path, told: dict[str, str], longest: int) -> None:
+    """Write a tokenizer of the `tokenizers` library as transformers reads it.
+
+    Args:
+        tokenizer: a `tokenizers.Tokenizer`.
+        out: the folder, made where it is not there.
+        told: special tokens, and a chat template where there is one, by their keys.
+        longest: tokens of a text at the most.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(out / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **told,
         "clean_up_tokenization_spaces": False,
-        "model_max_length": MAX_LENGTH,
+        "model_max_length": longest,
     }
     (out / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 

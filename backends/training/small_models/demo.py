@@ -21,7 +21,6 @@ def train_demo(
     minutes: float | None = None,
     threads: int | None = None,
     progress: Callable[[TrainingProgress], None] | None = None,
-    save_every: int = 200,
 ) -> bool:
     """Train the demo model in `out`, going on from the state that a killed run left there.
 
@@ -31,7 +30,6 @@ def train_demo(
         minutes: stop after this time with the state saved; None trains to the end.
         threads: cores to use on a CPU; they change the speed, not the weights.
         progress: called every 25 steps.
-        save_every: steps between states on disk.
 
     Returns:
         Whether the last step has been taken.
@@ -49,6 +47,6 @@ def train_demo(
         model = Llama(LlamaShape(len(load_tokenizer(out)), **recipe.shape))
         run = TrainingRun(out, recipe, model, None, threads or os.cpu_count() or 1)
         try:
-            return run.train(minutes, progress, save_every)
+            return run.train(minutes, progress)
         finally:
             run.close()

@@ -48,7 +48,6 @@ def train_draft(
     minutes: float | None = None,
     threads: int | None = None,
     progress: Callable[[TrainingProgress], None] | None = None,
-    save_every: int = 200,
 ) -> bool:
     """Train a draft for the target checkpoint in `out`; it can be killed and continued.
 
@@ -59,7 +58,7 @@ def train_draft(
         target: bundled name or folder of a model that `train demo` made.
         out: the draft's folder; gets the target's tokenizer.
         recipe: what to train; its shape's number of layers is the draft's.
-        minutes, threads, progress, save_every: as in `train_demo`.
+        minutes, threads, progress: as in `train_demo`.
 
     Raises:
         UserError: for a target that is none, a number of layers that is not below the target's, a
@@ -76,6 +75,6 @@ def train_draft(
             shutil.copyfile(directory / name, out / name)
         run = TrainingRun(out, recipe, draft, teacher, threads or os.cpu_count() or 1, checksum)
         try:
-            return run.train(minutes, progress, save_every)
+            return run.train(minutes, progress)
         finally:
             run.close()

@@ -7,14 +7,19 @@ from typing import Any
 from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
 
+SIDE_BY_SIDE = 2
+"""Muons that the matrices are spread over."""
+WARM_UP = 40
+"""Steps."""
 
-def build(model: nn.Module, muon_lr: float, adam_lr: float, groups: int = 2) -> list[Optimizer]:
-    """Return the optimizers; the matrices are spread over Muons that can step side by side."""
+
+def build(model: nn.Module, muon_lr: float, adam_lr: float) -> list[Optimizer]:
+    """Return the optimizers; the Muons can step side by side."""
     matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
     made: list[Optimizer] = [
-        Muon(matrices[i::groups], lr=muon_lr, momentum=0.95, weight_decay=0.02)
-        for i in range(groups)
+        Muon(matrices[i::SIDE_BY_SIDE], lr=muon_lr, momentum=0.95, weight_decay=0.02)
+        for i in range(SIDE_BY_SIDE)
     ]
     made.append(AdamW(others, lr=adam_lr, betas=(0.9, 0.95), weight_decay=0.0, foreach=True))
     for optimizer in made:
@@ -23,9 +28,9 @@ def build(model: nn.Module, muon_lr: float, adam_lr: float, groups: int = 2) -> 
     return made
 
 
-def learning_rate(step: int, steps: int, warm_up: int = 40, decay: float = 0.4) -> float:
+def learning_rate(step: int, steps: int, decay: float) -> float:
     """Return the factor of the learning rate: linear warm-up, constant, linear decay to 2%."""
-    rising = (step + 1) / warm_up
+    rising = (step + 1) / WARM_UP
     falling = 0.02 + 0.98 * (steps - step) / (steps * decay)
     return min(1.0, rising, falling)
 

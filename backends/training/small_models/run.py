@@ -24,6 +24,8 @@ STATE = "training.pt"
 SCHEDULE = ("steps", "decay")
 """What may change when a run goes on: steps at the constant rate do not depend on it."""
 REPORT_EVERY = 25
+SAVE_EVERY = 200
+"""Steps between states on disk."""
 DTYPE = torch.bfloat16
 
 
@@ -71,7 +73,6 @@ class TrainingRun:
         self,
         minutes: float | None = None,
         progress: Callable[[TrainingProgress], None] | None = None,
-        save_every: int = 200,
     ) -> bool:
         """Take steps to the last or until the time is up; save; return whether all are taken."""
         threads = torch.get_num_threads()
@@ -88,7 +89,7 @@ class TrainingRun:
                 now = time.monotonic()
                 progress(self._report(losses, tokens, now - mark))
                 mark, tokens = now, 0
-            if self.step % save_every == 0:
+            if self.step % SAVE_EVERY == 0:
                 self.save()
         self.save()
         torch.set_num_threads(threads)

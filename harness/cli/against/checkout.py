@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
@@ -14,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from harness.core.closure import PACKAGES, ROOT, digest
 from harness.core.errors import UserError
 from harness.core.files import cache_folder, rename_folder
 from harness.core.nouns import Trial, canonical_json
+from harness.measure.machine.environment import git
 from harness.measure.versions.version import CodeVersion
 
 CHILD = Path("harness/measure/child.py")
@@ -42,6 +43,7 @@ print(json.dumps({"path": sys.path, "environment": environment.environment(), "s
 """Run by either version: what it imports from, what it says of the machine, and the fields of all
 that goes through a child's pipe."""
 _PROBE_LIMIT_S = 60
+_git = partial(git, ROOT, timeout_s=30.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def find_checkout(named: str) -> Checkout:
     Raises `UserError` where there is no such version, and for one whose trials have other fields
     than ours, so that its engines cannot be driven from here.
     """
-    commit = _git(ROOT, "rev-parse", "--verify", "--quiet", f"{named}^{{commit}}")
+    commit = _git("rev-parse", "--verify", "--quiet", f"{named}^{{commit}}")
     if commit:
         root, python = _unpacked(commit), sys.executable
     else:
@@ -111,7 +113,7 @@ def _files(folder: Path) -> dict[str, str]:
 def _folder(named: str) -> Path:
     root = Path(named).expanduser()
     if not root.is_dir():
-        where = "no git" if _git(ROOT, "rev-parse", "HEAD") is None else "no such commit"
+        where = "no git" if _git("rev-parse", "HEAD") is None else "no such commit"
         raise UserError(
             f"--against: '{named}': {where} in {ROOT} and no such folder; expected a commit, a "
             "branch or a tag of this checkout, or the folder of another one"
@@ -152,7 +154,7 @@ def _unpacked(commit: str) -> Path:
 
 def _tracked(commit: str) -> list[str]:
     """Those of our packages that the commit has."""
-    listed = _git(ROOT, "ls-tree", "--name-only", commit) or ""
+    listed = _git("ls-tree", "--name-only", commit) or ""
     return [name for name in listed.splitlines() if name in PACKAGES]
 
 
@@ -199,11 +201,3 @@ def _digest(root: Path) -> str:
     """Of all files in our packages."""
     found = {package: _files(root / package) for package in PACKAGES}
     return digest(canonical_json(found).encode())
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        command = ["git", "-C", str(root), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-        return done.stdout.strip() or None
-    return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
 from harness.cli import display, wiring
 from harness.cli.against.checkout import Checkout, same_files
+from harness.cli.cells.outcome import raise_refusal, trials_by_status
 from harness.cli.folders.run_folder import (
     check_folder,
     check_writing,
@@ -142,15 +142,9 @@ def _note(trial: Trial, sides: Sequence[Side]) -> str:
 
 def tell(result: SweepResult, directory: Path, to: TextIO) -> None:
     """Say how a paired run ended. Raises `UserError` where all of it was refused."""
-    if result.refusals and result.refusals.total() == result.statuses.total() and not result.stored:
-        raise UserError("; ".join(result.refusals))
-    for refusal, count in result.refusals.items():
-        print(f"{refusal} ({count} {'trial' if count == 1 else 'trials'} failed)", file=sys.stderr)
-    counts: dict[str, int] = {"stored": result.stored}
-    counts |= {str(status): count for status, count in result.statuses.items()}
-    parts = [f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+    raise_refusal(result)
     places = f"{directory}/{BASE} and /{NEW}"
-    print(f"trials: {', '.join(parts) or 'none'}; results in {places}", file=to)
+    print(f"{trials_by_status(result)}; results in {places}", file=to)
 
 
 def next_command(directory: Path) -> str:

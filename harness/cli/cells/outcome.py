@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 
 from harness.cli import display
 from harness.cli.cells.show import warn_of_damage
+from harness.core.errors import UserError
 from harness.core.nouns import SAMPLES_NEEDED
+from harness.measure.sweep import SweepResult
 
 MOST_TOLD = 5
 
@@ -31,6 +34,24 @@ def tell_results(directory: Path) -> None:
             print(line if width is None else textwrap.fill(line, width, subsequent_indent="    "))
     place = shlex.quote(str(directory))
     print(f"next: decodebench report {place}   (the page; again: decodebench show {place})")
+
+
+def raise_refusal(result: SweepResult) -> None:
+    """An experiment of which nothing could run for its input is bad input, in one line. Where other
+    trials ran, each refusal is told once."""
+    if result.refusals and result.refusals.total() == result.statuses.total() and not result.stored:
+        raise UserError("; ".join(result.refusals))
+    for refusal, count in result.refusals.items():
+        trials = "trial" if count == 1 else "trials"
+        print(f"{refusal} ({count} {trials} failed)", file=sys.stderr)
+
+
+def trials_by_status(result: SweepResult) -> str:
+    """``trials: 2 stored, 6 ok``."""
+    counts: dict[str, int] = {"stored": result.stored}
+    counts |= {str(status): count for status, count in result.statuses.items()}
+    parts = [f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+    return f"trials: {', '.join(parts) or 'none'}"
 
 
 def unsound(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -21,12 +21,9 @@ from harness.cli.pins import Pins
 from harness.cli.session import open_session
 from harness.core.errors import UserError
 from harness.core.nouns import Trial, TrialRecord
-from harness.measure.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
+from harness.measure.fleet import Fleet
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
-
-TOLD_EVERY_S = 0.2
-"""Progress in between is not worth a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +92,7 @@ class NodeWorker:
             return _newest(found)
 
     def _work(self) -> None:
-        fleet = Fleet(
-            open_session, None, DEFAULT_SETUP_LIMIT_S, self._logs, wiring.weight_bytes, stay=True
-        )
+        fleet = Fleet(open_session, self._logs, wiring.weight_bytes, stay=True)
         while True:
             trials, stored, time_limit_s = self._shares.get()
             try:

@@ -17,7 +17,7 @@ from harness.core.errors import UserError
 from harness.core.nouns import Load, Model, Slo, Trial, TrialRecord
 from harness.experiment.choices import BackendChoice, WorkloadChoice
 from harness.experiment.config import Experiment
-from harness.measure.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
+from harness.measure.fleet import Fleet
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.messages import TrialJob
 from harness.measure.sweep import (
@@ -124,9 +124,7 @@ class Prober:
         self._machine, self._pins = environment(), Pins()
         self._fingerprint = fingerprint(self._machine)
         self._invocation = Invocation()
-        self._fleet = Fleet(
-            open_session, None, DEFAULT_SETUP_LIMIT_S, store.path / "logs", wiring.weight_bytes
-        )
+        self._fleet = Fleet(open_session, store.path / "logs", wiring.weight_bytes)
 
     def __enter__(self) -> Self:
         return self

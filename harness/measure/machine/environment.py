@@ -106,16 +106,20 @@ def _commit() -> str | None:
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None
-    commit = _git(root, "rev-parse", "--short=12", "HEAD")
+    commit = git(root, "rev-parse", "--short=12", "HEAD")
     if not commit:
         return None
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    changed = git(root, "status", "--porcelain", "--untracked-files=no")
     return commit + ("+" if changed else "")
 
 
-def _git(root: Path, *arguments: str) -> str | None:
+def git(root: Path, *arguments: str, timeout_s: float = 5.0) -> str | None:
+    """What git says in a checkout, without the space around it; None where it says no, or nothing
+    in time."""
     command = ["git", "-C", str(root), *arguments]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, check=True
+        )
         return done.stdout.strip()
     return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.nouns import Trial
-from harness.measure.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
+from harness.measure.fleet import Fleet
 from harness.measure.messages import TrialJob
 from harness.measure.sweep import (
     DEFAULT_TIME_LIMIT_S,
@@ -19,7 +19,6 @@ from harness.measure.sweep import (
     SweepEvent,
     SweepResult,
     Teller,
-    by_backend,
     write_record,
 )
 from harness.measure.turns import engine_by_engine, pair_by_pair
@@ -58,8 +57,6 @@ def run_paired(
     open_session: OpenSession,
     *,
     time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
-    setup_limit_s: float = DEFAULT_SETUP_LIMIT_S,
-    keep_alive: int | None = None,
     events: Callable[[SweepEvent], None] | None = None,
     log_dir: Path | None = None,
     weight_bytes: Callable[[Trial], int] = lambda trial: 0,
@@ -82,7 +79,7 @@ def run_paired(
     total, together = len(rest), True
     result = SweepResult(stored=2 * len(trials) - total)
     versions = {side.name: side.version for side in sides}
-    fleet = Fleet(open_session, keep_alive, setup_limit_s, log_dir, weight_bytes, versions=versions)
+    fleet = Fleet(open_session, log_dir, weight_bytes, versions=versions)
     invocation = Invocation()
     try:
         for index in range(total):
@@ -97,9 +94,7 @@ def run_paired(
             if fleet.crowded and together:
                 together, rest = False, _version_by_version(rest, trial, trials, sides)
             record = write_record(side.store, record)
-            result.statuses[record.status] += 1
-            if fleet.refused:
-                result.refusals[f"{side.name}: {by_backend(trial.backend, record.error)}"] += 1
+            result.note(record, refused=fleet.refused, side=side.name)
             teller.tell("finished", record=record, refused=fleet.refused)
     except BaseException:
         fleet.close(at_once=True)

@@ -111,7 +111,7 @@ def _choice(
         whole=_over(chosen, cells, race, samples, "e2e_s"),
         first=_over(chosen, cells, race, samples, "ttft_s"),
         answers=_answers(race, chosen, quality),
-        rival=_rival(race, chosen, good, samples),
+        rival=_rival(chosen, good, samples),
         price=_price(beyond, quality),
         rests_on=f"{len({workload for workload, *_ in common})} of {len(every)}",
     )
@@ -152,7 +152,7 @@ def _answers(race: Race, chosen: _Entry | None, quality: Mapping[int, AnswerQual
     return f"others, {known.words}"
 
 
-def _rival(race: Race, chosen: _Entry | None, good: Sequence[_Entry], samples: Samples) -> str:
+def _rival(chosen: _Entry | None, good: Sequence[_Entry], samples: Samples) -> str:
     if chosen is None:
         if not good:
             return ""

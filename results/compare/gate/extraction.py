@@ -11,7 +11,6 @@ import numpy as np
 from harness.core.errors import UserError
 from harness.core.names import stands_in_for
 from harness.core.nouns import BackendInfo, Trial, Validity
-from results.compare.agreement import compare, not_lossless
 from results.compare.gate.identity import identity
 from results.compare.gate.quantities import (
     GateQuantity,
@@ -27,9 +26,10 @@ from results.compare.gate.reduced import (
     ReducedTrial,
     cell_name,
 )
-from results.compare.pairing import ComparableTrials, Member, make_group, plain_decoding
+from results.compare.pairing import ComparableTrials, Member, make_group
 from results.compare.quality import without_quality
 from results.compare.reasons import slug
+from results.compare.validity import broken_promise
 from results.goodput.stored import without_probes
 from results.metrics.arrays import Floats, Ints, RequestArrays
 from results.registry.metric import TrialInputs
@@ -134,7 +134,7 @@ def _reduced(
         lossless=record.backend is not None and record.backend.lossless is True,
         greedy=record.trial.sampling.temperature == 0,
         replayed=record.is_replay,
-        broken_promise=_broken_promise(member, group),
+        broken_promise=broken_promise(member, group),
         fingerprint=record.environment.get("fingerprint"),
         identity=identity(record.trial, record.environment, parts),
         ids=requests.ids if requests is not None else [],
@@ -163,10 +163,3 @@ def _values(inputs: TrialInputs, wanted: Collection[GateQuantity]) -> dict[str, 
 def _doubt(found: Validity) -> str:
     slugs = dict.fromkeys(slug(reason) for reason in found.reasons)
     return "" if found.valid else ", ".join(slugs) or "not valid"
-
-
-def _broken_promise(member: Member, group: ComparableTrials) -> str | None:
-    plain = plain_decoding(member, group)
-    if plain is None or plain is member or plain.requests is None or member.requests is None:
-        return None
-    return not_lossless(compare(member.requests, plain.requests), member.requests.ids)

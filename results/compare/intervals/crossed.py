@@ -25,7 +25,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from results.compare.intervals.student import t_quantile, t_tail
+from results.compare.intervals.student import t_quantile
 from results.metrics.arrays import Floats, Ints
 
 NEIGHBOURS = 1 / 8
@@ -58,14 +58,6 @@ class CrossedMean:
             return None
         half = t_quantile((1 - level) / 2, self.df) * math.sqrt(self.variance)
         return self.mean - half, self.mean + half
-
-    def p_below(self, bound: float) -> float | None:
-        """One-sided p value of "the true mean is at least `bound`", small where it lies below."""
-        if math.isnan(self.variance):
-            return None
-        if self.variance == 0:
-            return float(self.mean >= bound)
-        return t_tail((bound - self.mean) / math.sqrt(self.variance), self.df)
 
     def predicted(self, repeats: int) -> tuple[float, float]:
         """Variance and degrees of freedom that so many repeats (at least 2) of the same requests

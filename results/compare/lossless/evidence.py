@@ -14,7 +14,7 @@ import numpy as np
 from harness.core.names import row_id
 from results.compare.agreement import MARGIN_PREFIX, Agreement
 from results.compare.lossless.sampled import Draws, draws_of, same_distribution
-from results.compare.pairing import ComparableTrials, Member, Versus, variant
+from results.compare.pairing import ComparableTrials, Member, Versus
 from results.metrics.arrays import RequestArrays
 
 
@@ -112,11 +112,6 @@ def sampled(same: Sequence[Member], other: Member) -> dict[str, Any] | None:
 def is_sampled(member: Member) -> bool:
     """Whether its tokens are drawn."""
     return member.trial.sampling.temperature > 0
-
-
-def name_of(member: Member) -> str:
-    """Equal for trials of one backend with equal options."""
-    return variant(member.trial.backend, member.trial.options)
 
 
 def _evidence(

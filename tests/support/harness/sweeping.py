@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 
 from harness.core.nouns import Trial, TrialRecord
+from harness.measure.fleet import Fleet
 from harness.measure.sweep import SweepResult, run_sweep
 from tests.support.harness.sessions import MemoryStore, open_session
 
 
 def sweep(
-    trials: list[Trial], store: MemoryStore | None = None, **settings: Any
+    trials: list[Trial],
+    store: MemoryStore | None = None,
+    *,
+    room: int | None = None,
+    **settings: Any,
 ) -> tuple[SweepResult, list[TrialRecord]]:
+    """`room`: as in `room_for`."""
     store = store or MemoryStore()
-    result = run_sweep(
-        trials, store, open_session, environment={"cpu": "x"}, fingerprint="machine", **settings
-    )
+    with room_for(room):
+        result = run_sweep(
+            trials, store, open_session, environment={"cpu": "x"}, fingerprint="machine", **settings
+        )
     return result, store.records
+
+
+@contextlib.contextmanager
+def room_for(engines: int | None) -> Iterator[None]:
+    """Memory for so many engines side by side, whatever they occupy; None: what there is."""
+    if engines is None:
+        yield
+        return
+    with patch.object(Fleet, "_fits", lambda fleet, _: len(fleet._alive) < engines):
+        yield
 
 
 def opened(path: Path) -> list[list[str]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 
 from backends.engine.drafters.counts import draft_counts
-from backends.engine.streams import Output
+from backends.engine.streams import Output, kept
 from backends.tetris.serving.jobs import StageDone
 from backends.tetris.serving.pipeline import StagePipeline
 from backends.tetris.serving.prompt_queues import Assigned
@@ -53,14 +53,7 @@ class VerifyingPipeline(StagePipeline):
         if self._decisions is not None:
             chosen = list(self._decisions.selected(stream, start, chosen))
         left = stream.most - (start + 1 - one.first)
-        emitted: list[int] = []
-        accepted = 0
-        for place, token in enumerate(chosen):
-            hit = place < len(drafts) and token == drafts[place]
-            emitted.append(token)
-            accepted += hit
-            if not hit or token in stream.stops or len(emitted) == left:
-                break
+        emitted, accepted = kept(drafts, chosen, stream.stops, left)
         ended = emitted[-1] in stream.stops or len(emitted) == left
         stands = accepted == len(chosen) and not ended
         judged = len(drafts) if stands else len(drafts) + len(beyond)

@@ -97,6 +97,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> SourceTree:
         ("harness/measure/machine/scheduling.py", ALL),
         ("harness/cli/session.py", ALL),
         ("harness/core/nouns.py", ALL),
+        ("harness/core/processes/piped.py", ALL),
         ("workloads/scoring.py", ALL),
         ("workloads/prompts.py", ALL),
         ("workloads/arrivals.py", ALL),

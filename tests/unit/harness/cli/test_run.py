@@ -16,6 +16,7 @@ from backends import pins as backend_pins
 from harness.cli import doctor, wiring
 from harness.cli import main as cli
 from harness.cli import run as running
+from harness.cli.cells.outcome import raise_refusal
 from harness.cli.folders import run_folder
 from harness.cli.pins import whole_records
 from harness.cli.progress import SweepDisplay
@@ -63,9 +64,9 @@ def test_input_that_an_engine_refused_is_bad_input_unless_something_ran(
 ) -> None:
     refused = SweepResult(Counter({"failed": 4}), refusals=Counter({"vllm: block_size: 7": 4}))
     with pytest.raises(UserError, match=r"^vllm: block_size: 7$"):
-        running._raise_refusal(refused)
-    running._raise_refusal(replace(refused, statuses=Counter({"failed": 4, "ok": 1})))
-    running._raise_refusal(replace(refused, stored=1))
+        raise_refusal(refused)
+    raise_refusal(replace(refused, statuses=Counter({"failed": 4, "ok": 1})))
+    raise_refusal(replace(refused, stored=1))
     line = "vllm: block_size: 7 (4 trials failed)\n"
     assert capsys.readouterr().err == line * 2
 

@@ -24,7 +24,7 @@ def test_an_engine_serves_all_its_trials_and_engines_live_side_by_side(tmp_path:
         for e in (1, 2)
         for s in (0, 1)
     ]
-    result, _ = sweep(trials, keep_alive=2)
+    result, _ = sweep(trials, room=2)
     assert result.statuses == {"ok": 12}
     assert len(opened(tmp_path / "opened")) == 2
 
@@ -32,7 +32,7 @@ def test_an_engine_serves_all_its_trials_and_engines_live_side_by_side(tmp_path:
 def test_without_memory_for_both_the_engines_take_turns(tmp_path: Path) -> None:
     test = {"opened": str(tmp_path / "opened"), "closed": str(tmp_path / "closed")}
     trials = [make_trial(repeat=r, tokens=e, test=test) for r in range(3) for e in (1, 2)]
-    result, _ = sweep(trials, keep_alive=1)
+    result, _ = sweep(trials, room=1)
     assert result.statuses == {"ok": 6}
     keys = [key for _, key in opened(tmp_path / "opened")]
     first, second = trials[0].engine_key(), trials[1].engine_key()
@@ -60,7 +60,7 @@ def test_an_engine_that_does_not_start_is_tried_twice(tmp_path: Path) -> None:
     bad = {"start": "raise"}
     trials = [make_trial(seed=s, test=bad) for s in range(5)] + [make_trial(seed=9)]
     events: list[SweepEvent] = []
-    result, records = sweep(trials, events=events.append, keep_alive=1)
+    result, records = sweep(trials, events=events.append, room=1)
     assert [r.status for r in records] == ["failed"] * 5 + ["ok"]
     assert {r.error for r in records[:5]} == {"ValueError: engine core initialisation failed"}
     assert all(r.backend is None for r in records[:5])
@@ -99,7 +99,7 @@ def test_a_server_that_is_away_costs_its_own_trials_and_nobody_their_engine(
     other = {"opened": str(tmp_path / "opened")}
     trials = [make_trial(seed=s, test=t) for s in range(9) for t in (server, other)]
     events: list[SweepEvent] = []
-    result, records = sweep(trials, events=events.append, keep_alive=5)
+    result, records = sweep(trials, events=events.append, room=5)
     lost = [r.trial.seed for r in records if r.status == "failed"]
     assert lost == [1, 2, 3, 4, 5, 6, 7]
     assert result.refusals == {}
@@ -128,7 +128,7 @@ def test_bad_data_of_a_trial_leaves_its_engine_alone(tmp_path: Path) -> None:
 def test_an_engine_that_needs_the_machine_for_itself_gets_it() -> None:
     picky = {"start": "raise-beside-others"}
     trials = [make_trial(repeat=r, test=t) for r in range(2) for t in ({}, picky)]
-    result, _ = sweep(trials, keep_alive=5)
+    result, _ = sweep(trials, room=5)
     assert result.statuses == {"ok": 4}
 
 
@@ -136,7 +136,8 @@ def test_an_engine_that_never_starts_is_killed_at_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("harness.measure.engine_process.KILL_GRACE_S", 0.1)
-    _, [record] = sweep([make_trial(test={"start": "hang"})], setup_limit_s=0.2)
+    monkeypatch.setattr("harness.measure.fleet.SETUP_LIMIT_S", 0.2)
+    _, [record] = sweep([make_trial(test={"start": "hang"})])
     assert record.status == "timeout"
     assert record.error == "'loading' was not over within 0.2 s"
 

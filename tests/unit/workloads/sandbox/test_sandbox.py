@@ -184,7 +184,7 @@ def test_program_dies_with_us(tmp_path: Path) -> None:
 
 def test_many_programs_keep_their_order() -> None:
     programs = [UntrustedProgram(f"x = {n}", f"assert x % 3 == 0, {n}", ("x",)) for n in range(20)]
-    results = run_programs(programs, workers=4)
+    results = run_programs(programs)
     assert [r.passed for r in results] == [n % 3 == 0 for n in range(20)]
     assert results[7].reason == "AssertionError: 7"
 

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from backends.engine.costs import exit_choice
 from backends.engine.costs.cost_model import Trace, replay
 from backends.engine.costs.exit_choice import ExitChoice, LayerCosts, _tuned, choose, tune
 
@@ -32,9 +33,11 @@ def exhaustive(trace: Trace, gammas: tuple[float, ...], sizes: range) -> float:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_choice_is_as_good_as_trying_all(seed: int) -> None:
+def test_choice_is_as_good_as_trying_all(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exit_choice, "MAX_EXITS", 2)
+    monkeypatch.setattr(exit_choice, "LEAST_GAIN", 0)
     trace, gammas = text(0.7, seed, n=600), (0.5, 0.7, 0.8)
-    found = choose(trace, COSTS, range(1, 8), 5, max_exits=2, gammas=gammas, least_gain=0)
+    found = choose(trace, COSTS, range(1, 8), 5, gammas=gammas)
     assert found.speedup == pytest.approx(exhaustive(trace, gammas, range(1, 3)), rel=0.003)
     again = replay(trace, found.layers, found.gammas, COSTS.cut(found.layers), 5)
     assert again.speedup == found.speedup > 1.1
@@ -55,9 +58,10 @@ def test_thresholds_are_improved_in_turn_until_none_can_be() -> None:
     assert (0.3, 0.3) in tried, "until no layer improves"
 
 
-def test_one_exit_tries_every_threshold() -> None:
+def test_one_exit_tries_every_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exit_choice, "MAX_EXITS", 1)
     trace, gammas = text(0.6), (0.3, 0.6, 0.9)
-    found = choose(trace, COSTS, (2, 3, 5), 5, max_exits=1, gammas=gammas)
+    found = choose(trace, COSTS, (2, 3, 5), 5, gammas=gammas)
     best = max(
         (replay(trace, (layer,), (g,), COSTS.cut((layer,)), 5).speedup, (layer,), (g,))
         for layer in (2, 3, 5)
@@ -66,20 +70,25 @@ def test_one_exit_tries_every_threshold() -> None:
     assert (found.speedup, found.layers, found.gammas) == best
 
 
-def test_a_threshold_given_is_kept_and_more_exits_never_predict_less() -> None:
-    trace = text(0.7)
-    one, two, three = (
-        choose(trace, COSTS, range(1, 8), 5, max_exits=m, gammas=(0.75,)) for m in (1, 2, 3)
-    )
+def test_a_threshold_given_is_kept_and_more_exits_never_predict_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+    for most in (1, 2, 3):
+        monkeypatch.setattr(exit_choice, "MAX_EXITS", most)
+        found.append(choose(text(0.7), COSTS, range(1, 8), 5, gammas=(0.75,)))
+    one, two, three = found
     assert one.speedup <= two.speedup <= three.speedup
     assert set(three.gammas) == {0.75}
     assert len(one.layers) == 1
 
 
-def test_a_further_exit_must_pay() -> None:
+def test_a_further_exit_must_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = text(0.7)
-    greedy = choose(trace, COSTS, range(1, 8), 5, least_gain=0)
-    frugal = choose(trace, COSTS, range(1, 8), 5, least_gain=0.5)
+    monkeypatch.setattr(exit_choice, "LEAST_GAIN", 0)
+    greedy = choose(trace, COSTS, range(1, 8), 5)
+    monkeypatch.setattr(exit_choice, "LEAST_GAIN", 0.5)
+    frugal = choose(trace, COSTS, range(1, 8), 5)
     assert len(frugal.layers) < len(greedy.layers)
 
 
@@ -89,7 +98,6 @@ def test_no_exit_where_none_pays() -> None:
     dear = LayerCosts([10.0] * 8, exit_head=80.0, final_head=5.0)
     assert choose(text(0.6), dear, range(1, 8), 5) == nothing
     assert choose(text(0.6), COSTS, (), 5) == nothing
-    assert choose(text(0.6), COSTS, range(1, 8), 5, max_exits=0) == nothing
 
 
 def test_given_layers_are_kept_and_only_their_thresholds_chosen() -> None:

@@ -13,50 +13,50 @@ from tests.support.engine.random_models import random_model
 
 
 def test_in_lockstep_the_deepest_runs() -> None:
-    assert Lockstep().choose([3, 0, 0], 3) == 0
-    assert Lockstep().choose([3, 1, 0], 4) == 1
-    assert Lockstep().choose([1, 0, 2], 3) == 2
+    assert Lockstep().choose([3, 0, 0]) == 0
+    assert Lockstep().choose([3, 1, 0]) == 1
+    assert Lockstep().choose([1, 0, 2]) == 2
 
 
 def test_the_longest_queue_runs_and_the_deeper_of_two() -> None:
     queues = BalancedQueues([1.0, 1.0, 1.0])
-    assert queues.choose([2, 3, 1], 6) == 1
-    assert BalancedQueues([1.0, 1.0, 1.0]).choose([2, 2, 1], 5) == 1
+    assert queues.choose([2, 3, 1]) == 1
+    assert BalancedQueues([1.0, 1.0, 1.0]).choose([2, 2, 1]) == 1
 
 
 def test_what_costs_more_waits_for_more() -> None:
-    assert BalancedQueues([1.0, 9.0]).choose([2, 5], 7) == 0
-    assert BalancedQueues([1.0, 9.0]).choose([2, 7], 9) == 1
+    assert BalancedQueues([1.0, 9.0]).choose([2, 5]) == 0
+    assert BalancedQueues([1.0, 9.0]).choose([2, 7]) == 1
 
 
 def test_what_few_come_to_waits_for_fewer() -> None:
     queues = BalancedQueues([1.0, 1.0])
     for _ in range(50):
-        assert queues.choose([8, 0], 8) == 0
-    assert queues.choose([7, 1], 8) == 1
+        assert queues.choose([8, 0]) == 0
+    assert queues.choose([7, 1]) == 1
 
 
 def test_a_segment_that_seems_to_cost_nothing_is_no_error() -> None:
-    assert BalancedQueues([0.0, -3.0]).choose([1, 0], 1) == 0
+    assert BalancedQueues([0.0, -3.0]).choose([1, 0]) == 0
 
 
 def test_nobody_is_passed_over_for_long_however_many_came_before() -> None:
     """One whose tokens go deep, beside seven whose tokens leave, after all went deep for long."""
     queues = BalancedQueues([1.0, 3.0])
     for _ in range(500):
-        queues.choose([8, 0], 8)
-        queues.choose([0, 8], 8)
-    assert [queues.choose([7, 1], 8) for _ in range(PASSED_OVER + 2)] == [0] * PASSED_OVER + [1, 0]
+        queues.choose([8, 0])
+        queues.choose([0, 8])
+    assert [queues.choose([7, 1]) for _ in range(PASSED_OVER + 2)] == [0] * PASSED_OVER + [1, 0]
 
 
 def test_a_reset_forgets_what_was_chosen() -> None:
     queues, fresh = BalancedQueues([1.0, 3.0]), BalancedQueues([1.0, 3.0])
     for _ in range(500):
-        queues.choose([0, 8], 8)
-    queues.choose([7, 1], 8)
+        queues.choose([0, 8])
+    queues.choose([7, 1])
     queues.reset()
-    wanted = [fresh.choose([7, 1], 8) for _ in range(40)]
-    assert [queues.choose([7, 1], 8) for _ in range(40)] == wanted
+    wanted = [fresh.choose([7, 1]) for _ in range(40)]
+    assert [queues.choose([7, 1]) for _ in range(40)] == wanted
     assert 1 in wanted
 
 
@@ -65,7 +65,7 @@ def passes_per_token(choice: BalancedQueues | Lockstep, under_way: int) -> float
     draw, shares, costs = random.Random(1), (0.66, 0.75), (1, 2, 5)
     ready, spent, tokens = [under_way, 0, 0], 0, 0
     while tokens < 5000:
-        index = choice.choose(ready, under_way)
+        index = choice.choose(ready)
         inside, ready[index] = ready[index], 0
         assert inside, "an empty queue was chosen"
         left = sum(draw.random() < shares[index] for _ in range(inside)) if index < 2 else inside

@@ -179,7 +179,7 @@ def test_the_gradient_of_shards_is_the_mean_over_answer_tokens() -> None:
 
 
 def test_the_learning_rate_rises_holds_and_falls() -> None:
-    factors = [optimizers.learning_rate(s, 1000, warm_up=40, decay=0.4) for s in range(1000)]
+    factors = [optimizers.learning_rate(s, 1000, decay=0.4) for s in range(1000)]
     assert factors[0] == pytest.approx(1 / 40)
     assert set(factors[40:600]) == {1.0}
     assert factors[800] == pytest.approx(0.51)
@@ -202,8 +202,9 @@ def test_a_killed_run_goes_on_to_the_same_weights(
         return losses
 
     monkeypatch.setattr(run.TrainingRun, "take_step", dying)
+    monkeypatch.setattr(run, "SAVE_EVERY", 2)
     with pytest.raises(KeyboardInterrupt):
-        demo.train_demo(out, recipe=recipe(), threads=1, save_every=2)
+        demo.train_demo(out, recipe=recipe(), threads=1)
     monkeypatch.undo()
     (out / "training.tmp").write_bytes(b"half a state")
     assert demo.train_demo(out, recipe=recipe(), threads=1)

@@ -101,7 +101,7 @@ def test_a_changed_checkout_is_told(
         module, "__file__", str(tmp_path / "harness" / "measure" / "machine" / "environment.py")
     )
     answers = {"rev-parse": "c0ffee", "status": changed}
-    monkeypatch.setattr(module, "_git", lambda root, command, *options: answers[command])
+    monkeypatch.setattr(module, "git", lambda root, command, *options: answers[command])
     assert environment()["commit"] == told
 
 

@@ -18,7 +18,7 @@ from harness.measure.machine import gpu
 from harness.measure.machine.meters import Footprint
 from harness.measure.messages import NoResult, Ready
 from tests.support.harness.sessions import make_trial, open_session
-from tests.support.harness.sweeping import opened, sweep
+from tests.support.harness.sweeping import opened, room_for, sweep
 
 
 class Idle:
@@ -34,9 +34,9 @@ class Idle:
         self.ended.append(f"{self.name} killed")
 
 
-def fleet_of(names: str, keep_alive: int | None = None) -> tuple[Fleet, list[str]]:
+def fleet_of(names: str) -> tuple[Fleet, list[str]]:
     """A fleet of idle engines, and how they ended."""
-    fleet, ended = Fleet(open_session, keep_alive, 10.0, None), list[str]()
+    fleet, ended = Fleet(open_session, None), list[str]()
     fleet._alive = {name: cast(EngineProcess, Idle(name, ended)) for name in names}
     return fleet, ended
 
@@ -119,16 +119,18 @@ def test_a_sweep_asks_for_the_weights_of_every_engine_it_starts(
 
 
 def test_of_the_engines_the_one_needed_last_makes_room() -> None:
-    fleet, ended = fleet_of("abc", keep_alive=3)
-    fleet._make_room("d", ["b", "c", "b", "a"])
-    assert ended == ["a closed"]
-    fleet._make_room("d", ["b", "c", "b", "a"])
+    fleet, ended = fleet_of("abc")
+    with room_for(3):
+        fleet._make_room("d", ["b", "c", "b", "a"])
+        assert ended == ["a closed"]
+        fleet._make_room("d", ["b", "c", "b", "a"])
     assert ended == ["a closed"], "there was room"
 
 
 def test_an_engine_that_nobody_needs_makes_room_first() -> None:
-    fleet, ended = fleet_of("abc", keep_alive=1)
-    fleet._make_room("d", ["a", "c"])
+    fleet, ended = fleet_of("abc")
+    with room_for(1):
+        fleet._make_room("d", ["a", "c"])
     assert ended == ["b closed", "c closed", "a closed"]
 
 
@@ -158,7 +160,7 @@ def test_failed_starts_count_only_in_a_row(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_an_engine_occupies_is_kept_for_its_next_start(tmp_path: Path) -> None:
-    fleet = Fleet(open_session, None, 60.0, tmp_path)
+    fleet = Fleet(open_session, tmp_path)
     trial = make_trial()
     try:
         engine = fleet._engine(cast(Any, SimpleNamespace(trial=trial)), [], lambda message: None)
@@ -178,7 +180,7 @@ def test_an_engine_ends_with_its_last_trial_and_before_the_next_begins(tmp_path:
     first = make_trial(test={"closed": str(closed), "opened": str(tmp_path / "opened")})
     sweep(
         [first, make_trial(tokens=2)],
-        keep_alive=5,
+        room=5,
         events=lambda event: seen.append(closed.exists()) if event.kind == "started" else None,
     )
     assert seen == [False, True]

@@ -9,7 +9,7 @@ from harness.core.nouns import Load, Model, Trial
 from harness.measure.fleet import Fleet
 from harness.measure.turns import cell_by_cell, engine_by_engine
 from tests.support.harness.sessions import make_trial
-from tests.support.harness.sweeping import opened, sweep
+from tests.support.harness.sweeping import opened, room_for, sweep
 
 ENGINES, CELLS = (1, 2, 3), (0, 1)
 
@@ -71,12 +71,12 @@ def test_models_follow_one_another_forth_and_back_so_that_the_last_one_stays_loa
     assert names == ["small"] * 6 + ["large"] * 12 + ["small"] * 6
 
 
-def begun(tmp_path: Path, keep_alive: int | None, trials: list[Trial]) -> list[Trial]:
+def begun(tmp_path: Path, room: int, trials: list[Trial]) -> list[Trial]:
     """The trials of a sweep as they began."""
     found: list[Trial] = []
     sweep(
         trials,
-        keep_alive=keep_alive,
+        room=room,
         events=lambda event: found.append(event.trial) if event.kind == "started" else None,
     )
     return found
@@ -101,13 +101,14 @@ def test_where_they_do_not_fit_an_engine_finishes_its_part_first(tmp_path: Path)
 
 
 def test_engines_of_another_model_that_go_are_no_reason_to_change_the_order() -> None:
-    fleet = Fleet(lambda trial: None, 1, 10.0, None)
+    fleet = Fleet(lambda trial: None, None)
     assert not fleet.crowded
     small, large = (make_trial(tokens=n) for n in (1, 2))
     for rivals, crowded in (({large.engine_key()}, False), ({small.engine_key()}, True)):
         fleet._alive[small.engine_key()] = Gone()  # type: ignore[assignment]
         fleet._rivals = rivals
-        fleet._make_room(large.engine_key(), [small.engine_key()])
+        with room_for(1):
+            fleet._make_room(large.engine_key(), [small.engine_key()])
         assert fleet.crowded == crowded
 
 

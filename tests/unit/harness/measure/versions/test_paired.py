@@ -12,7 +12,7 @@ from harness.measure.sweep import SweepEvent, SweepResult
 from harness.measure.turns import cell_by_cell, pair_by_pair
 from harness.measure.versions.paired import Side, run_paired
 from tests.support.harness.sessions import MemoryStore, make_trial, open_session
-from tests.support.harness.sweeping import opened
+from tests.support.harness.sweeping import opened, room_for
 
 
 def trials_of(repeats: int, options: dict[str, object] | None = None) -> list[Trial]:
@@ -34,16 +34,16 @@ def sides_of(*stores: MemoryStore) -> tuple[Side, Side]:
 
 
 def paired(
-    trials: list[Trial], stores: tuple[MemoryStore, MemoryStore], keep_alive: int | None = 6
+    trials: list[Trial], stores: tuple[MemoryStore, MemoryStore], room: int = 6
 ) -> tuple[SweepResult, list[SweepEvent]]:
     events: list[SweepEvent] = []
-    result = run_paired(
-        trials,
-        sides_of(*stores),
-        open_session,
-        keep_alive=keep_alive,
-        events=lambda event: events.append(event) if event.kind == "started" else None,
-    )
+    with room_for(room):
+        result = run_paired(
+            trials,
+            sides_of(*stores),
+            open_session,
+            events=lambda event: events.append(event) if event.kind == "started" else None,
+        )
     return result, events
 
 
@@ -91,7 +91,7 @@ def test_engines_that_do_not_fit_side_by_side_take_turns_by_version(tmp_path: Pa
     log = tmp_path / "opened"
     trials = trials_of(2, {"test": {"opened": str(log)}})
     stores = MemoryStore(), MemoryStore()
-    result, events = paired(trials, stores, keep_alive=1)
+    result, events = paired(trials, stores, room=1)
     assert result.statuses == {"ok": 24}
     assert all(len({r.key for r in store.records}) == 12 for store in stores)
     blocks = [(e.side, e.trial.repeat, e.trial.options["tokens"], e.trial.seed) for e in events]

@@ -67,26 +67,14 @@ def test_nothing_and_one_request() -> None:
     lone = of(np.array([[0.1, np.nan], [0.3, np.nan]]))
     assert lone.mean == pytest.approx(0.2)
     assert lone.bounds() is None
-    assert lone.p_below(0.0) is None
     assert lone.repeats_to_exclude() is None
 
 
 def test_equal_measurements_leave_no_doubt() -> None:
     found = of(np.full((3, 5), 0.2))
     assert found.bounds() == pytest.approx((0.2, 0.2))
-    assert found.p_below(0.3) == pytest.approx(0.0)
-    assert found.p_below(0.1) == pytest.approx(1.0)
     zeros = of(np.zeros((3, 5)))
     assert (zeros.bounds(), zeros.df) == ((0.0, 0.0), 1.0)
-    assert (zeros.p_below(0.1), zeros.p_below(0.0)) == (0.0, 1.0)
-
-
-def test_p_values_agree_with_the_bounds() -> None:
-    found = of(parts((5, 12), repeats=2.0, units=2.0, rest=1.0))
-    bounds = found.bounds(0.9)
-    assert bounds is not None
-    assert found.p_below(bounds[1]) == pytest.approx(0.05)
-    assert found.p_below(bounds[0]) == pytest.approx(0.95)
 
 
 def test_the_variance_is_unbiased_where_measurements_are_missing(
