@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from backends.checkpoints.draft_heads.files import EAGLE_LAYERS
 from results.traces.drafted import DraftedRow
 from results.traces.rated import RatedRow
 
@@ -78,3 +79,13 @@ class ReplayedVerification:
             found[place] = self._nothing
             found[place, : len(kept)] = found.new_tensor(kept)
         return found
+
+
+def states_after(worker: Any) -> list[int]:
+    """After which layers an EAGLE-3 head reads states: as its configuration says, else those that
+    vLLM takes."""
+    runner = worker.model_runner
+    asked = getattr(runner, "_get_eagle3_aux_layers_from_config", None)  # not of every runner
+    own = runner.vllm_config.speculative_config.draft_model_config.hf_config
+    told = asked() if asked else getattr(own, EAGLE_LAYERS, None)
+    return list(told or runner.get_model().get_eagle3_default_aux_hidden_state_layers())

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from backends.checkpoints import models, traces
 from backends.checkpoints.draft_heads import check as draft_heads
-from backends.checkpoints.draft_heads.files import EAGLE3, EAGLE_LAYERS
+from backends.checkpoints.draft_heads.files import EAGLE3
 from backends.checkpoints.draft_models import (
     AUTO,
     check_drafts,
@@ -57,7 +57,7 @@ from backends.vllm.drafting import (
     find_trace,
     replayed_head,
 )
-from backends.vllm.drafts import ReplayedVerification
+from backends.vllm.drafts import ReplayedVerification, states_after
 from backends.vllm.sampling import REPAIRED, repair_expansion
 from harness.core.backend import Option
 from harness.core.decisions import Decisions
@@ -214,7 +214,7 @@ class VllmSpeculative(VllmBackend):
         if engine.vllm_config.device_config.device_type == "cpu" and repair_expansion():
             told["repaired"] = REPAIRED
         if options["method"] == EAGLE3:
-            (told[STATES_AFTER],) = engine.collective_rpc(_states_after)
+            (told[STATES_AFTER],) = engine.collective_rpc(states_after)
         return cls(engine, told, models.stop_ids(model_dir))
 
     def reset(self) -> None:
@@ -289,16 +289,6 @@ class VllmSpeculative(VllmBackend):
     def _watch(self, worker: Any) -> None:
         super()._watch(worker)
         self._clock.watch(worker.model_runner, "propose_draft_token_ids", count=DRAFT_US)
-
-
-def _states_after(worker: Any) -> list[int]:
-    """After which layers an EAGLE-3 head reads states: as its configuration says, else those that
-    vLLM takes."""
-    runner = worker.model_runner
-    asked = getattr(runner, "_get_eagle3_aux_layers_from_config", None)  # not of every runner
-    own = runner.vllm_config.speculative_config.draft_model_config.hf_config
-    told = asked() if asked else getattr(own, EAGLE_LAYERS, None)
-    return list(told or runner.get_model().get_eagle3_default_aux_hidden_state_layers())
 
 
 def _forget_answers(worker: Any) -> None:
