@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from benchmarks.http_parity import make_texts
 from benchmarks.support.cpu_time import run_metered
 from benchmarks.support.http.report import compare, report
-from benchmarks.support.http.tools import ALL, Tool, ToolLoad
+from benchmarks.support.http.tools import ALL, Tool, ToolLoad, make_texts
 from harness.cli.truth.server import take_log, truth_server
 from harness.core.nouns import Model
 

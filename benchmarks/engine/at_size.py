@@ -1,13 +1,14 @@
 """Our engine's C++ kernels on models larger than the caches: the share of the memory's own rate.
 
-    python benchmarks/engine/at_size.py [--sizes 0.1b 0.5b 1b] [--rows 2 4 8 16 32] [--quick]
+    python benchmarks/engine/at_size.py [--sizes 0.1b 0.5b 1b llama-3.2-1b] [--rows 2 4 8 16 32]
+                                      [--quick]
 
 Random weights in bfloat16. For each size: a step of plain decoding (all layers and the greedy
 head) of one sequence beside the time in which the same threads read as many bytes as its weights
 have; the step of more sequences over that of one; a prompt's tokens per second beside what torch's
 `F.linear` takes for the same products. What is compared is timed in turns, the median counts. The
-last line is JSON. 1b needs about 8 GB; other work on the machine spoils all figures of more than
-one thread.
+last line is JSON. llama-3.2-1b needs about 8 GB; other work on the machine spoils all figures of
+more than one thread.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from backends.engine.executors.native import NativeExecutor
 from backends.engine.model.memory import aligned
 from backends.engine.model.weights import Weights
 from backends.kernels.cpu import native
-from benchmarks.support.size_model import SIZES, products, random_weights, token_bytes
+from benchmarks.support.size_model import SIZES, architecture, products, random_weights, token_bytes
 
 CONTEXT = 200
 CALLS = 4
@@ -57,7 +58,7 @@ def main() -> None:
 
 def one_size(name: str, chosen: argparse.Namespace) -> dict[str, Any]:
     """All figures of one size; nothing is kept."""
-    shape = SIZES[name]
+    shape = architecture(name)
     weights = random_weights(shape)
     slots = max(1, *chosen.rows)
     room = max(CONTEXT, chosen.prompt) + 8

@@ -26,12 +26,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from benchmarks.sizes import experiment, methods
-from benchmarks.support.sweeps import rounded
-from reports.cells import Overview, overview
-from results import load
+from benchmarks.support.early_exit.jobs import SAME_RUNNER
+from benchmarks.support.sweeps import MAIN, command, rounded, seen
+from reports.cells import Overview
 
 LONGEST = 512
 """Positions; the demo model's prompts of gsm8k have some 60."""
@@ -56,26 +54,21 @@ def main() -> None:
     if chosen.tiny:
         chosen.sizes, chosen.rows, chosen.tokens = ["0.1b"], [1], 4
         chosen.requests = chosen.repeats = 1
-    decodebench("doctor", "--bandwidth")
+    ended_in_time(*MAIN, "doctor", "--bandwidth")
     out = chosen.out / "decoding"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    file = out.with_suffix(".yaml")
-    file.write_text(yaml.safe_dump(asked(chosen)))
-    ended = decodebench("run", str(file), "--out", str(out), seconds=60 * chosen.minutes)
-    seen = overview(load(out))
-    result = {model: shares(seen, model) for model in chosen.sizes}
+    ended = ended_in_time(*command(out, asked(chosen)), seconds=60 * chosen.minutes)
+    found = seen(out)
+    result = {model: shares(found, model) for model in chosen.sizes}
     print(json.dumps({"ended": ended, **result}))
     sys.exit(not ended)
 
 
-def decodebench(*arguments: str, seconds: float | None = None) -> bool:
-    """Run a command of ours; whether it ended well and in time. What a sweep has stored by then is
+def ended_in_time(*words: str, seconds: float | None = None) -> bool:
+    """Run a command; whether it ended well and in time. What a sweep has stored by then is
     whole."""
-    command = [sys.executable, "-m", "harness.cli.main", *arguments]
-    # vLLM's newer runner cannot leave early; both sides run the same one
-    environment = os.environ | {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+    environment = os.environ | SAME_RUNNER
     try:
-        done = subprocess.run(command, env=environment, timeout=seconds, check=False)
+        done = subprocess.run(words, env=environment, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0
@@ -140,15 +133,15 @@ def engine(chosen: argparse.Namespace, **compilation: Any) -> dict[str, Any]:
     return {**share, "compilation_config": compilation}
 
 
-def shares(seen: Overview, model: str) -> dict[str, Any]:
+def shares(run: Overview, model: str) -> dict[str, Any]:
     """Each system's share of the floor, and what the methods gain."""
     floors = {
         f"{cell.variant.label}, {cell.load}": rounded(cell.value("floor_share"))
-        for cell in seen.cells
+        for cell in run.cells
         if cell.model in ("", model) and cell.is_measured
     }
-    found = methods(seen, model)
-    if not any(cell.variant.backend == "vllm" for cell in seen.cells):
+    found = methods(run, model)
+    if not any(cell.variant.backend == "vllm" for cell in run.cells):
         for told in found.values():  # its reference is plain decoding here
             del told["over_vllm"]
     return {"share_of_floor": floors, "methods": found}

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
-from backends.engine.model.architecture import Architecture
+from backends.checkpoints.shapes.ladder import LADDER
+from backends.engine.model.architecture import Architecture, read_architecture
 from backends.engine.model.weights import LayerWeights, Weights
 
 SCALE = 0.02
+SIZES = ("0.1b", "0.5b", "1b", "llama-3.2-1b")
 POOL = 1 << 24
 """Numbers that are drawn; larger tensors repeat them."""
 
 
-def _shape(
-    layers: int, width: int, heads: int, kv_heads: int, feed_forward: int, vocabulary: int
-) -> Architecture:
-    frequencies = 10000.0 ** -(torch.arange(0, 64, 2) / 64)
-    return Architecture(
-        family="llama", layers=layers, width=width, feed_forward=feed_forward, heads=heads,
-        kv_heads=kv_heads, head_dim=64, vocabulary=vocabulary, epsilon=1e-5, positions=8192,
-        tied=True, qkv_bias=False, qk_norm=False, inverse_frequencies=tuple(frequencies.tolist()),
-    )  # fmt: skip
-
-
-SIZES = {
-    "0.1b": _shape(12, 768, 12, 4, 2048, 32000),
-    "0.5b": _shape(24, 1024, 16, 8, 3584, 64000),
-    "1b": _shape(16, 2048, 32, 8, 8192, 128256),
-}
-"""The last is Llama-3.2-1B's."""
+def architecture(name: str) -> Architecture:
+    """One of the shapes that have a name, as the engine reads its configuration."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(LADDER[name]))
+        return read_architecture(Path(folder))
 
 
 def random_weights(shape: Architecture, dtype: torch.dtype = torch.bfloat16) -> Weights:

@@ -7,7 +7,6 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import yaml
 from backends.checkpoints.models import BUNDLED
 from backends.early_exit.calibration.answers import SUFFIX
 from backends.early_exit.calibration.files import open_calibration
+from tests.support.harness.command import decodebench, environment, in_full, printed, rows_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,13 +31,8 @@ ASKED = [
 PROMPTS = 12
 
 
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "harness.cli.main", *map(str, arguments)]
-
-
 def ask(out: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    whole = command("calibrate", *ASKED, "--out", out, *more)
-    return subprocess.run(whole, capture_output=True, text=True, timeout=600, check=False)
+    return decodebench("calibrate", *ASKED, "--out", out, *more)
 
 
 def answers(out: Path) -> list[str]:
@@ -52,8 +47,13 @@ def answers(out: Path) -> list[str]:
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str, list[str]]:
     """The calibration's file, and what a Ctrl-C after a few answers left: code, line, answers."""
     out = tmp_path_factory.mktemp("calibrate") / "c.json"
-    whole = command("calibrate", *ASKED, "--out", out)
-    process = subprocess.Popen(whole, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        in_full("calibrate", *ASKED, "--out", out),
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     until = time.monotonic() + 300
     while len(answers(out)) < 3 and process.poll() is None and time.monotonic() < until:
         time.sleep(0.02)
@@ -122,12 +122,8 @@ def test_the_backend_runs_with_what_was_chosen(finished: tuple[Path, str], tmp_p
         "repeats": 1,
     }
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(experiment))
-    for arguments in (["run", "tiny.yaml"], ["show", "runs/tiny", "--json"]):
-        done = subprocess.run(
-            command(*arguments), capture_output=True, text=True, cwd=tmp_path, timeout=600
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-    row = json.loads(done.stdout.splitlines()[0])
+    printed("run", "tiny.yaml", cwd=tmp_path)
+    (row,) = rows_of("runs/tiny", tmp_path)
     record = next((tmp_path / "runs/tiny/trials").glob("*.json"))
     told = json.loads(record.read_text())["backend"]["options"]
     found = open_calibration(finished[0], BUNDLED["demo"])

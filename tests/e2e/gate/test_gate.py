@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 import results
-from tests.e2e.test_cli import decodebench, write
+from tests.e2e.test_cli import EXPERIMENT, write
+from tests.support.harness.command import decodebench, here, refused
 
+(QUICK,) = EXPERIMENT["backends"]
 HOW = ("--allow", "unsound")
 """The machine that runs the tests may be busy."""
 
@@ -44,68 +47,82 @@ def test_other_answers_fail(runs: Path) -> None:
     assert "lossless, yet 18 of 18 answers are not BASE's" in done.stdout
 
 
-def test_a_store_keeps_a_baseline_for_this_machine(runs: Path) -> None:
-    store = ("--baseline-store", "kept")
-    missing = decodebench("compare", *store, "same", cwd=runs)
+def test_a_store_keeps_a_baseline_for_this_machine(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare = partial(here, monkeypatch, capsys, runs, "compare", "--baseline-store", "kept")
+    missing = compare("same")
     assert missing.returncode == 2
     assert "no baseline of this machine" in missing.stderr
-    assert decodebench("compare", *store, "--update", "base", *HOW, cwd=runs).returncode == 0
-    done = decodebench("compare", *store, "same", "--gate", "answers.yaml", cwd=runs)
+    assert compare("--update", "base", *HOW).returncode == 0
+    done = compare("same", "--gate", "answers.yaml")
     assert done.returncode == 0, done.stderr
 
 
-def test_a_baseline_that_shows_nothing_does_not_replace_one(tmp_path: Path) -> None:
+def test_a_baseline_that_shows_nothing_does_not_replace_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With one repeat every later comparison would be inconclusive."""
     for name, repeats in (("good", 3), ("one", 1)):
-        file = write(tmp_path, backends=["scripted"], repeats=repeats)
+        file = write(tmp_path, repeats=repeats)
         assert decodebench("run", file, "--out", name, cwd=tmp_path).returncode == 0
-    store = ("--baseline-store", "kept", "--update")
-    assert decodebench("compare", *store, "good", *HOW, cwd=tmp_path).returncode == 0
+    store = ("compare", "--baseline-store", "kept", "--update")
+    update = partial(here, monkeypatch, capsys, tmp_path, *store)
+    assert update("good", *HOW).returncode == 0
     (record,) = (tmp_path / "kept").iterdir()
     before = record.read_bytes()
-    refused = decodebench("compare", *store, "one", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "1 of 1 cells have fewer than 2 sound repeats (gsm8k" in refused.stderr
+    turned_away = update("one")
+    assert turned_away.returncode == 2
+    assert "1 of 1 cells have fewer than 2 sound repeats (gsm8k" in turned_away.stderr
     assert record.read_bytes() == before
-    assert decodebench("compare", *store, "one", *HOW, cwd=tmp_path).returncode == 0
+    assert update("one", *HOW).returncode == 0
 
 
-def test_what_is_not_compared_is_in_the_files_of_a_ci_too(runs: Path) -> None:
+def test_what_is_not_compared_is_in_the_files_of_a_ci_too(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     where = ("--markdown", "refused.md", "--junit", "refused.xml")
-    done = decodebench("compare", "base", "other", *where, cwd=runs)
+    done = here(monkeypatch, capsys, runs, "compare", "base", "other", *where)
     assert done.returncode == 2
     assert "decodebench compare: not compared" in (runs / "refused.md").read_text()
     assert ElementTree.parse(runs / "refused.xml").getroot().attrib["errors"] == "1"
 
 
-def test_a_baseline_with_a_cell_that_failed_is_stored_with_a_warning(tmp_path: Path) -> None:
-    backends = [{"name": "scripted", "label": "ill", "fault": "start"}, {"name": "scripted"}]
+def test_a_baseline_with_a_cell_that_failed_is_stored_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backends = [{**QUICK, "label": "ill", "fault": "start"}, QUICK]
     file = write(tmp_path, backends=backends, repeats=2)
     assert decodebench("run", file, "--out", "ill", cwd=tmp_path).returncode == 4
-    done = decodebench("compare", "ill", "--record", "record", cwd=tmp_path)
+    compare = partial(here, monkeypatch, capsys, tmp_path, "compare")
+    done = compare("ill", "--record", "record")
     assert done.returncode == 0, done.stderr
     warning = "warning: 1 of 2 cells have no trial that ended well, and nothing will be shown of"
     assert warning in done.stderr
-    compared = decodebench("compare", "record", "ill", *HOW, cwd=tmp_path)
+    compared = compare("record", "ill", *HOW)
     assert compared.returncode == 0, "it failed in both, and the other one is the same run's"
     assert "no trial of BASE ended well: " in compared.stdout
 
 
-def test_a_baseline_of_a_part_of_its_experiment_is_stored_with_a_warning(tmp_path: Path) -> None:
+def test_a_baseline_of_a_part_of_its_experiment_is_stored_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As of a run that was stopped before its second backend began."""
-    backends = [{"name": "scripted", "ttft_s": seconds} for seconds in (0.01, 0.02)]
+    backends = [{**QUICK, "ttft_s": seconds} for seconds in (0.01, 0.02)]
     file = write(tmp_path, backends=backends, repeats=2)
     assert decodebench("run", file, "--out", "part", cwd=tmp_path).returncode == 0
     for stored in results.load(tmp_path / "part").stored:
         if stored.record.trial.options["ttft_s"] == 0.02:
             for path in (tmp_path / "part/trials").glob(f"{stored.record.key}*"):
                 path.unlink()
-    done = decodebench("compare", "part", "--record", "record", cwd=tmp_path)
+    done = here(monkeypatch, capsys, tmp_path, "compare", "part", "--record", "record")
     assert done.returncode == 0, done.stderr
     assert "1 of 2 cells of the experiment have no trial, and will not be gated" in done.stderr
 
 
-def test_bad_input_is_one_line_and_exit_2(runs: Path) -> None:
+def test_bad_input_is_one_line_and_exit_2(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (runs / "bad.yaml").write_text("margins: [{metric: tpot, margin: 0.05}]")
     for arguments, words in (
         (("base", "nowhere"), "no such file or folder"),
@@ -124,18 +141,20 @@ def test_bad_input_is_one_line_and_exit_2(runs: Path) -> None:
             "--gate: means nothing beside --update, which compares nothing",
         ),
     ):
-        done = decodebench("compare", *arguments, cwd=runs)
-        assert done.returncode == 2, done.stdout
-        assert words in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+        told = refused(monkeypatch, capsys, runs, "compare", *arguments)
+        assert words in told
+        assert len(told.splitlines()) == 1
 
 
-def test_calibrated_margins_can_be_read_again(runs: Path) -> None:
-    found = decodebench("gate", "calibrate", "base", *HOW, "--json", cwd=runs)
+def test_calibrated_margins_can_be_read_again(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = here(monkeypatch, capsys, runs, "gate", "calibrate", "base", *HOW, "--json")
     assert found.returncode == 0, found.stderr
     held = [json.loads(line) for line in found.stdout.splitlines()]
     assert [one["metric"] for one in held] == ["tpot_s", "ttft_s"]
-    done = decodebench("compare", "base", "same", "--gate", "gate.yaml", *HOW, cwd=runs)
+    asked = ("compare", "base", "same", "--gate", "gate.yaml", *HOW)
+    done = here(monkeypatch, capsys, runs, *asked)
     assert done.returncode in (0, 3), done.stderr
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from benchmarks.soundness.goodput_search import capacity
-from tests.e2e.test_cli import decodebench, write
+from tests.e2e.test_cli import write
 from tests.support.fake_openai import FakeReply, FakeServer, good
+from tests.support.harness.command import decodebench, refused
 
-SERVICE_S = 0.08
+SERVICE_S = 0.05
 FEW = ("--share", "0.9", "--requests", "30", "--max-probes", "6")
 SERVER = {"name": "scripted", "capacity": 1, "ttft_s": SERVICE_S, "itl_s": 0.0, "tokens": 1}
 
@@ -61,9 +62,9 @@ def test_an_objective_that_nobody_meets_is_said(tmp_path: Path) -> None:
 
 
 def test_a_system_that_fails_costs_itself_alone(tmp_path: Path) -> None:
-    quick = {**SERVER, "ttft_s": SERVICE_S / 10}
+    quick = {**SERVER, "ttft_s": 0.008}
     both = [{**quick, "label": "broken", "fault": "start"}, {**quick, "label": "sound"}]
-    file = experiment(tmp_path, backends=both, slo={"e2e_ms": 300 * SERVICE_S})
+    file = experiment(tmp_path, backends=both, slo={"e2e_ms": 24})
     done = decodebench("goodput", file, "--out", "g", *FEW, cwd=tmp_path)
     assert done.returncode == 4
     assert "scripted | gsm8k | closed c=1 | repeat 0: failed: " in done.stderr
@@ -121,10 +122,15 @@ def test_a_server_is_searched_like_any_other(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line(
-    tmp_path: Path, changes: dict[str, Any], asked: list[str], words: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, Any],
+    asked: list[str],
+    words: str,
 ) -> None:
     (tmp_path / "file").write_text("")
-    done = decodebench("goodput", experiment(tmp_path, **changes), *asked, cwd=tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert len([line for line in done.stderr.splitlines() if "warning" not in line]) == 1
+    file = experiment(tmp_path, **changes)
+    told = refused(monkeypatch, capsys, tmp_path, "goodput", file, *asked)
+    assert words in told
+    assert len([line for line in told.splitlines() if "warning" not in line]) == 1

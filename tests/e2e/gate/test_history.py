@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_cli import decodebench
+from tests.support.harness.command import decodebench, refused
 from tests.support.results.history_runs import write_runs
 
 
@@ -62,8 +62,13 @@ def test_json_has_everything_and_no_page(runs: Path) -> None:
         (["runs", "--out", "none/here.html"], "none"),
     ],
 )
-def test_bad_input_is_one_line(runs: Path, asked: list[str], words: str) -> None:
-    done = decodebench("history", *asked, cwd=runs)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_bad_input_is_one_line(
+    runs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    asked: list[str],
+    words: str,
+) -> None:
+    told = refused(monkeypatch, capsys, runs, "history", *asked)
+    assert words in told
+    assert len(told.splitlines()) == 1

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.test_cli import decodebench, write
+from tests.e2e.test_cli import write
+from tests.support.harness.command import decodebench, refused
 
 SERVICE_S = 0.02
 SERVER = {"name": "scripted", "capacity": 1, "itl_s": 0.0, "tokens": 1}
@@ -129,12 +130,16 @@ def test_a_server_that_fails_is_failed_trials(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line(
-    tmp_path: Path, load: list[Any], asked: list[str], words: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    load: list[Any],
+    asked: list[str],
+    words: str,
 ) -> None:
-    done = decodebench("run", experiment(tmp_path, load=load), *asked, cwd=tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert len([line for line in done.stderr.splitlines() if "warning" not in line]) == 1
+    told = refused(monkeypatch, capsys, tmp_path, "run", experiment(tmp_path, load=load), *asked)
+    assert words in told
+    assert len([line for line in told.splitlines() if "warning" not in line]) == 1
     assert not (tmp_path / "runs").exists()
 
 

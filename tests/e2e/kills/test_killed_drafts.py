@@ -7,10 +7,7 @@ is killed, and later on the sweep while another has; the same command then finis
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +16,8 @@ import pytest
 import yaml
 
 from results.store.folder import Store
+from tests.support.harness.command import decodebench, rows_of
 
-ROOT = Path(__file__).parents[3]
 SWEEP_DIES_IN, ENGINE_DIES_IN = "draft_model", "swift"
 REPEAT = 1
 """Whose trials come in the other order: first the engine's, then the sweep's last one."""
@@ -40,8 +37,10 @@ EXPERIMENT = {
     "repeats": REPEAT + 1,
 }
 RUN = ["run", "e.yaml", "--out", "run", "--again-share", "0"]
-COMMAND = ["harness.cli.main"]
-KILLED = ["tests.support.children.killed_draft", ENGINE_DIES_IN, SWEEP_DIES_IN, str(REPEAT), "told"]
+KILLED = (
+    *("-m", "tests.support.children.killed_draft"),
+    *(ENGINE_DIES_IN, SWEEP_DIES_IN, str(REPEAT), "told"),
+)
 Files = dict[str, bytes]
 pytestmark = pytest.mark.slow
 
@@ -56,17 +55,6 @@ class Killed:
     """Records of the others."""
     drafts: list[int]
     """That waited at each kill."""
-
-
-def decodebench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
 
 
 def finished(folder: Path) -> Files:
@@ -87,7 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def killed(folder: Path) -> Killed:
     """The command whose processes were killed."""
-    assert decodebench(folder, *KILLED, *RUN).returncode == -signal.SIGKILL
+    assert decodebench(*RUN, cwd=folder, start=KILLED).returncode == -signal.SIGKILL
     told = [json.loads(file.read_text()) for file in (folder / "run/trials").glob("*.json")]
     drafts = [int(number) for number in (folder / "told").read_text().split()]
     return Killed(finished(folder), [record for record in told if record["status"] != "ok"], drafts)
@@ -96,7 +84,7 @@ def killed(folder: Path) -> Killed:
 @pytest.fixture(scope="module")
 def after(folder: Path, killed: Killed) -> Files:
     """What the same command without kills ends with."""
-    done = decodebench(folder, *COMMAND, *RUN)
+    done = decodebench(*RUN, cwd=folder)
     assert done.returncode == 0, done.stderr
     return finished(folder)
 
@@ -117,8 +105,7 @@ def test_what_was_finished_stays_byte_for_byte(killed: Killed, after: Files) -> 
 
 
 def test_the_rest_is_plain_decodings_text(folder: Path, after: Files) -> None:
-    shown = decodebench(folder, *COMMAND, "show", "run", "--json")
-    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    rows = rows_of("run", folder)
     assert [row["status"] for row in rows] == ["ok"] * 6
     drafting = [row for row in rows if row["backend"] == "speculative"]
     assert [row["consistency_native"] for row in drafting] == [1.0] * 4

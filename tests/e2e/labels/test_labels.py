@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.harness.command import MAIN, decodebench, refused
 
 EXPERIMENT = """
 name: labels
@@ -26,26 +26,21 @@ repeats: 1
 """
 
 
-def decodebench(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "harness.cli.main", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+STRICT = ("-W", "error", *MAIN)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("labels")
     (folder / "labels.yaml").write_text(EXPERIMENT)
-    done = decodebench("run", str(folder / "labels.yaml"), "--out", str(folder / "run"))
+    asked = ("run", folder / "labels.yaml", "--out", folder / "run", "--again-share", "0")
+    done = decodebench(*asked, start=STRICT)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "run"
 
 
 def test_labels_are_scored_and_compared(run: Path) -> None:
-    shown = decodebench("show", str(run), "--json")
+    shown = decodebench("show", run, "--json", start=STRICT)
     assert shown.stderr == ""
     cells = {cell["backend"]: cell for cell in map(json.loads, shown.stdout.splitlines())}
     assert cells.keys() == {"classifier", "classifier-early-exit", "tetris-classifier"}
@@ -63,14 +58,16 @@ def test_labels_are_scored_and_compared(run: Path) -> None:
 
 
 def test_the_page_is_written(run: Path) -> None:
-    done = decodebench("report", str(run))
+    done = decodebench("report", run, start=STRICT)
     assert done.returncode == 0, done.stderr
     page = (run / "report.html").read_text()
     assert "tetris-classifier" in page
     assert "accuracy" in page
 
 
-def test_a_text_backend_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_a_text_backend_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = EXPERIMENT.replace("demo-sentiment", "demo").replace(
         "{name: classifier, threads: 1}", "autoregressive"
     )
@@ -80,7 +77,6 @@ def test_a_text_backend_is_refused_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "labels.yaml").write_text(
         "\n".join(lines).replace("reference: classifier", "reference: autoregressive")
     )
-    done = decodebench("run", str(tmp_path / "labels.yaml"), "--out", str(tmp_path / "run"))
-    assert done.returncode == 2
-    assert "answers with text, and workload 'sentiment' asks for labels" in done.stderr
-    assert "Traceback" not in done.stderr
+    told = refused(monkeypatch, capsys, tmp_path, "run", "labels.yaml", "--out", "run")
+    assert "answers with text, and workload 'sentiment' asks for labels" in told
+    assert "Traceback" not in told

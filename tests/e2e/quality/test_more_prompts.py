@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import yaml
 import results
 from results.compare.quality import quality_keys
 from results.rows import summaries
+from tests.support.harness.command import environment, in_full, printed
 
 REQUESTS, QUALITY_REQUESTS, REPEATS = 3, 9, 2
 CONTENT: dict[str, Any] = {
@@ -28,14 +28,7 @@ CONTENT: dict[str, Any] = {
     "max_new_tokens": 8,
     "repeats": REPEATS,
 }
-RUN = [sys.executable, "-m", "harness.cli.main", "run", "more.yaml", "--again-share", "0"]
-
-
-def decodebench(*arguments: str, cwd: Path) -> str:
-    command = [sys.executable, "-m", "harness.cli.main", *arguments]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+RUN = ("run", "more.yaml", "--again-share", "0")
 
 
 def stored(folder: Path, kind: str) -> list[Path]:
@@ -53,7 +46,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     (made / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (made / "more.yaml").write_text(yaml.safe_dump(CONTENT))
-    run = subprocess.Popen(RUN, cwd=made, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run = subprocess.Popen(
+        in_full(*RUN),
+        cwd=made,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     while run.poll() is None and not stored(made, "quality"):
         time.sleep(0.01)
     run.kill()
@@ -66,7 +65,7 @@ def test_it_comes_last_is_resumed_and_enters_no_time(folder: Path) -> None:
     assert before
     assert len(stored(folder, "closed")) == timed, "timed trials come first"
     seen = {file: file.stat().st_mtime_ns for file in before}
-    told = decodebench(*RUN[3:], cwd=folder)
+    told = printed(*RUN, cwd=folder)
     assert f"{timed + len(before)} stored" in told
     assert {file: file.stat().st_mtime_ns for file in before} == seen
     run = results.load(folder / "runs/more")
@@ -90,14 +89,14 @@ def test_it_comes_last_is_resumed_and_enters_no_time(folder: Path) -> None:
     assert f" {QUALITY_REQUESTS} " in table
     assert "the same, as promised" in table
     assert "jsonl, quality" not in title, "no table of times that are not there"
-    decodebench("report", "runs/more", cwd=folder)
+    printed("report", "runs/more", cwd=folder)
     page = (folder / "runs/more/report.html").read_text()
     assert f"{QUALITY_REQUESTS - REQUESTS} prompts of a workload that were asked once" in page
     assert f"{timed} trials" in page, "of loads alone"
 
 
 def test_the_stored_experiment_asks_the_same(folder: Path) -> None:
-    plan = decodebench("run", "runs/more/experiment.yaml", "--dry-run", cwd=folder)
+    plan = printed("run", "runs/more/experiment.yaml", "--dry-run", cwd=folder)
     assert plan.splitlines()[-1] == (
         "4 trials of 3 requests and 2 of more prompts, for quality; nothing was run"
     )

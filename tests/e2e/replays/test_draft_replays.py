@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.support.harness.command import decodebench, printed, rows_of
+from tests.support.own_cache import own_cache
 from tests.support.small_shapes import small_shape
 
 pytestmark = pytest.mark.slow
@@ -26,33 +24,21 @@ COMMON = {
 DRAFTING = {"name": "speculative", "drafts": 4}
 
 
-def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "harness.cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[3],
-        env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")},
-    )
-
-
 def rows(folder: Path, name: str, experiment: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The run's rows by backend."""
     (folder / f"{name}.yaml").write_text(yaml.safe_dump({"name": name, **COMMON, **experiment}))
-    done = command(folder, "run", str(folder / f"{name}.yaml"), "--out", str(folder / name))
-    assert done.returncode == 0, done.stderr
-    told = command(folder, "show", str(folder / name), "--json").stdout.splitlines()
-    return {row["backend"]: row for row in map(json.loads, told)}
+    printed("run", folder / f"{name}.yaml", "--out", folder / name, "--again-share", "0")
+    return {row["backend"]: row for row in rows_of(folder / name)}
 
 
-def test_what_was_recorded_on_the_demo_model_is_replayed_on_a_shape(tmp_path: Path) -> None:
+def test_what_was_recorded_on_the_demo_model_is_replayed_on_a_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_cache(monkeypatch, tmp_path / "cache")
     backends = ["autoregressive", {**DRAFTING, "record": True}]
     real = rows(tmp_path, "real", {"model": "demo", "backends": backends})["speculative"]
     trace = str(tmp_path / "trace")
-    told = command(
-        tmp_path, "trace", str(tmp_path / "real"), "--backend", "speculative", "--out", trace
-    )
+    told = decodebench("trace", tmp_path / "real", "--backend", "speculative", "--out", trace)
     assert told.stdout == f"trace: {trace}: 5 requests of speculative\n"
     assert told.stderr == ""
     shape = small_shape(tmp_path / "shape").name
@@ -68,7 +54,7 @@ def test_what_was_recorded_on_the_demo_model_is_replayed_on_a_shape(tmp_path: Pa
     assert found["speedup"] > 0, "paired with plain decoding of as many tokens"
     assert (found["consistency_ratio"], found["exact_match"]) == (None, None)
     assert 0 < found["draft_share"] < 1
-    assert command(tmp_path, "report", str(tmp_path / "again")).returncode == 0
+    printed("report", tmp_path / "again")
     page = (tmp_path / "again" / "report.html").read_text()
     assert "decisions were replayed" in page.lower()
 
@@ -78,7 +64,7 @@ def test_what_was_recorded_on_the_demo_model_is_replayed_on_a_shape(tmp_path: Pa
     path.write_text(
         yaml.safe_dump({"name": "other", **COMMON, "reference": "speculative", **other})
     )
-    done = command(tmp_path, "run", str(path), "--out", str(tmp_path / "other"))
+    done = decodebench("run", path, "--out", tmp_path / "other")
     assert done.returncode == 2
     assert "the trace has no request of workload 'xsum'" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

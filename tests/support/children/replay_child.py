@@ -16,13 +16,11 @@ from typing import Any
 
 from backends import open_backend
 from backends.checkpoints import models
-from harness.core.nouns import Model, Request, Sampling
+from harness.core.nouns import Model, Request
+from tests.support.exits.demo_answers import DEMO, demo_requests
 from tests.support.exits.replays import RATES, drive, record, write_recorded
 from tests.support.small_shapes import small_shape
-from workloads.bundled import rows
-from workloads.prompts import encode_prompt
 
-DEMO = models.BUNDLED["demo"]
 FIXED = {"threads": 1, "max_model_len": 1024}
 EARLY = {"layers": [2, 4, 6], "threshold": 0.8}
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
@@ -36,7 +34,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 
 def main() -> None:
     folder, result = (Path(argument) for argument in sys.argv[1:3])
-    asked = requests()
+    asked = demo_requests(4, workloads=("gsm8k", "humaneval", "xsum"), tokens=64)
     found: dict[str, Any] = {}
     real: Any = opened("vllm-early-exit", {**EARLY, "record": True})
     for name, (concurrency, options) in CASES.items():
@@ -112,16 +110,6 @@ def cut_short(request: Request) -> Request:
 def opened(name: str, options: Mapping[str, Any], directory: Path = DEMO) -> Any:
     model = Model("demo", dtype="bfloat16")
     return open_backend(name, directory, model, {**FIXED, **options})
-
-
-def requests() -> list[Request]:
-    tokenizer = models.load_tokenizer(DEMO)
-    stops = models.stop_ids(DEMO, tokenizer)
-    return [
-        Request(f"{name}-{i}", tuple(encode_prompt(tokenizer, name, row)), 64, Sampling(), stops)
-        for name in ("gsm8k", "humaneval", "xsum")
-        for i, row in enumerate(rows(name, "test", 4, 7))
-    ]
 
 
 if __name__ == "__main__":

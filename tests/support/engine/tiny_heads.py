@@ -57,3 +57,11 @@ def killer(stage: str, done: int) -> Callable[[exit_run.StageProgress], None]:
             raise StandInKillError
 
     return die
+
+
+def greedy(model: Any, prompt: list[int], limit: int, stop: int) -> list[int]:
+    """The prompt and transformers' own answer to it, token by token, without a cache."""
+    ids = list(prompt)
+    while len(ids) - len(prompt) < limit and (len(ids) == len(prompt) or ids[-1] != stop):
+        ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    return ids

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.core.backend import Backend
-from harness.core.nouns import Commit, Generation, Load, Request, TrialRecord
+from harness.core.nouns import (
+    Commit,
+    Generation,
+    Load,
+    Request,
+    TrialRecord,
+)
 from harness.measure.load_loop import run_load
 from results.traces.file import write_trace
 from results.traces.recording import make_trace
@@ -46,6 +52,15 @@ def drive(backend: Backend, requests: Sequence[Request], concurrency: int) -> li
 def _done(commit: Commit) -> Done:
     counts = {k: v for k, v in commit.telemetry.items() if not k.endswith("_us")}
     return Done(commit.request_id, len(commit.token_ids), commit.finished, counts)
+
+
+def totals(polls: Sequence[Sequence[Done]]) -> Counter[str]:
+    """Of all commits: their counts, and their tokens."""
+    found: Counter[str] = Counter()
+    for done in (done for poll in polls for done in poll):
+        found.update(done.counts)
+        found["tokens"] += done.tokens
+    return found
 
 
 def record(backend: Backend, requests: Sequence[Request], concurrency: int) -> list[Generation]:

@@ -1,15 +1,95 @@
-"""The command line in this process, as its console script calls it."""
+"""The command line: in this process, and in one of its own as a user's script calls it."""
 
 from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.cli import main
 
+ROOT = Path(__file__).parents[3]
+MAIN = ("-m", "harness.cli.main")
 
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """The exit code of ``decodebench`` with these arguments."""
-    monkeypatch.setattr("sys.argv", ["decodebench", *arguments])
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    """The exit code of ``decodebench`` with these arguments, in this process."""
+    monkeypatch.setattr("sys.argv", ["decodebench", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
         main.main()
     return int(ended.value.code or 0)
+
+
+def here(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    cwd: Path,
+    *arguments: object,
+) -> subprocess.CompletedProcess[str]:
+    """As `decodebench`, in this process: for what starts no engine, in a second less."""
+    monkeypatch.chdir(cwd)
+    code = call(monkeypatch, *arguments)
+    told = capsys.readouterr()
+    return subprocess.CompletedProcess([*map(str, arguments)], code, told.out, told.err)
+
+
+def refused(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    cwd: Path,
+    *arguments: object,
+) -> str:
+    """What bad input is told on standard error, in this process."""
+    done = here(monkeypatch, capsys, cwd, *arguments)
+    assert done.returncode == 2, done.stdout
+    return done.stderr
+
+
+def in_full(*arguments: object, start: Sequence[str] = MAIN) -> list[str]:
+    """The command of a process; `start` is what the interpreter is asked to run."""
+    return [sys.executable, *start, *map(str, arguments)]
+
+
+def environment(changes: Mapping[str, str] = {}) -> dict[str, str]:
+    """This process's, with this version of the code. A pipe has no width, unless `changes` names
+    one."""
+    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    return {**inherited, "PYTHONPATH": str(ROOT), **changes}
+
+
+def decodebench(
+    *arguments: object,
+    cwd: Path = ROOT,
+    start: Sequence[str] = MAIN,
+    stdout: int = subprocess.PIPE,
+    env: Mapping[str, str] = {},
+) -> subprocess.CompletedProcess[str]:
+    """A process that has ended. `env` is what its environment has otherwise."""
+    return subprocess.run(
+        in_full(*arguments, start=start),
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env=environment(env),
+        timeout=600,
+    )
+
+
+def printed(*arguments: object, cwd: Path = ROOT, env: Mapping[str, str] = {}) -> str:
+    """What a process that ended well wrote."""
+    done = decodebench(*arguments, cwd=cwd, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rows_of(run: object, cwd: Path = ROOT, env: Mapping[str, str] = {}) -> list[dict[str, Any]]:
+    """The trials of a run folder, as ``show`` gives them."""
+    told = printed("show", run, "--json", cwd=cwd, env=env)
+    return [json.loads(line) for line in told.splitlines()]

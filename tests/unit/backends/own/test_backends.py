@@ -13,39 +13,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from backends import check_options, open_backend, pins
-from backends.checkpoints import exit_heads, models
-from harness.core.backend import Backend
+from backends import check_options, pins
+from backends.checkpoints import exit_heads
 from harness.core.errors import UserError
 from harness.core.nouns import Load, Model, Request, Sampling
 from harness.measure.load_loop import run_load
+from tests.support.exits.demo_answers import DEMO, answer, demo_requests, opened
 from tests.support.tiny_llama import write_tiny_llama
-from workloads.bundled import rows
-from workloads.prompts import encode_prompt
-
-DEMO = models.BUNDLED["demo"]
-THREADS = {"threads": 1, "max_num_seqs": 4, "max_model_len": 1024}
-
-
-def opened(name: str, directory: Path = DEMO, dtype: str = "bfloat16", **options: Any) -> Backend:
-    return open_backend(name, directory, Model("demo", dtype=dtype), {**THREADS, **options})
-
-
-def demo_requests(count: int, sampling: Sampling = Sampling()) -> list[Request]:  # noqa: B008
-    tokenizer = models.load_tokenizer(DEMO)
-    stops = models.stop_ids(DEMO, tokenizer)
-    return [
-        Request(f"{name}-{i}", tuple(encode_prompt(tokenizer, name, row)), 48, sampling, stops)
-        for name in ("gsm8k", "humaneval", "xsum", "cnn_dailymail")
-        for i, row in enumerate(rows(name, "test", count, 7))
-    ]
-
-
-def answer(backend: Backend, requests: list[Request], concurrency: int) -> list[list[int]]:
-    found = run_load(backend, requests, Load("closed", concurrency=concurrency))
-    backend.close()
-    assert {g.finished for g in found} <= {"stop", "length"}
-    return [g.token_ids for g in found]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])

@@ -8,8 +8,9 @@ from backends import check_options
 from backends.checkpoints import models, traces
 from harness.core.nouns import Load, Model, Request, Sampling, Trial, Workload
 from results.traces.recorded import DecisionTrace
+from tests.support.exits.demo_answers import DEMO
 from tests.support.exits.replays import record
-from tests.unit.backends.own.test_replays import DEMO, opened
+from tests.unit.backends.own.test_replays import opened
 from workloads.measured import load_prompts, load_rows, rows_checksum
 
 

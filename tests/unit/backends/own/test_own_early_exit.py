@@ -19,6 +19,7 @@ from backends.own.backend import EngineBackend
 from harness.core.backend import Backend
 from harness.core.nouns import REPLAYED, Commit, Load, Model, Request, Sampling
 from harness.measure.load_loop import run_load
+from tests.support.exits.demo_answers import demo_requests
 from tests.support.exits.exit_models import (
     read_classifier,
     write_classifier,
@@ -27,7 +28,6 @@ from tests.support.exits.exit_models import (
 )
 from tests.support.exits.exit_reference import ExitReference, Rule
 from tests.support.exits.replays import record, write_recorded
-from tests.unit.backends.own.test_backends import demo_requests
 
 NAME = "own-early-exit"
 DEMO = models.BUNDLED["demo"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,23 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends import check_options, load_class, open_backend, pins, settings
-from backends.checkpoints import models
+from backends import check_options, load_class, pins, settings
 from backends.engine.streams import Stream
 from backends.own.decisions import Replayer
 from harness.core.backend import Backend
 from harness.core.closure import Sources
 from harness.core.errors import UserError
-from harness.core.nouns import REPLAYED, Model, Request, Sampling
+from harness.core.nouns import REPLAYED, Request
 from results.traces.file import read_trace, write_trace
-from tests.support.exits.replays import Done, drive, record, write_recorded
+from tests.support.exits import demo_answers
+from tests.support.exits.demo_answers import DEMO
+from tests.support.exits.replays import (
+    drive,
+    record,
+    totals,
+    write_recorded,
+)
 from tests.support.results.made_traces import made_row, made_trace
 from tests.support.tiny_llama import write_tiny_llama
-from workloads.bundled import rows
-from workloads.prompts import encode_prompt
 
-DEMO = models.BUNDLED["demo"]
-FIXED = {"threads": 1, "max_num_seqs": 4, "max_model_len": 1024}
 OPTIONS: dict[str, dict[str, Any]] = {
     # exits that costs choose would differ: each engine measures its own anew
     "usual": {"gamma": 0.75, "exit_layers": [2, 5]},
@@ -37,21 +38,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def opened(directory: Path = DEMO, name: str = "adadecode", **options: Any) -> Backend:
-    model = Model("demo", dtype="bfloat16")
     # queues get as long as measured costs say, so that polls would differ from load to load
     batching = {"batching": "lockstep"} if name == "adadecode" else {}
-    return open_backend(name, directory, model, {**FIXED, **batching, **options})
+    return demo_answers.opened(name, directory, **{**batching, **options})
 
 
 @pytest.fixture(scope="module")
 def requests() -> list[Request]:
-    tokenizer = models.load_tokenizer(DEMO)
-    stops = models.stop_ids(DEMO, tokenizer)
-    return [
-        Request(f"{name}-{i}", tuple(encode_prompt(tokenizer, name, row)), 64, Sampling(), stops)
-        for name in ("gsm8k", "humaneval", "xsum")
-        for i, row in enumerate(rows(name, "test", 3, 7))
-    ]
+    return demo_answers.demo_requests(3, workloads=("gsm8k", "humaneval", "xsum"), tokens=64)
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -125,14 +119,6 @@ def dense(requests: list[Request], tmp_path_factory: pytest.TempPathFactory) -> 
     path = write_recorded(tmp_path_factory.mktemp("dense") / "trace", real, found)
     real.close()
     return path
-
-
-def totals(polls: list[list[Done]]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for done in (done for poll in polls for done in poll):
-        found.update(done.counts)
-        found["tokens"] += done.tokens
-    return found
 
 
 def test_a_deeper_model_does_the_same_work_at_its_own_layers(

@@ -9,20 +9,23 @@ from typing import Any
 
 import pytest
 
-from backends import open_backend
 from backends.checkpoints import models
 from backends.own.speculative import Speculative
 from harness.core.backend import Backend
-from harness.core.nouns import REPLAYED, Load, Model, Request, Sampling
+from harness.core.nouns import REPLAYED, Load, Request, Sampling
 from harness.measure.load_loop import run_load
 from results.traces.file import read_trace
-from tests.support.exits.replays import Done, drive, record, write_recorded
+from tests.support.exits import demo_answers
+from tests.support.exits.demo_answers import DEMO
+from tests.support.exits.replays import (
+    Done,
+    drive,
+    record,
+    totals,
+    write_recorded,
+)
 from tests.support.small_shapes import small_shape
-from workloads.bundled import rows
-from workloads.prompts import encode_prompt
 
-DEMO = models.BUNDLED["demo"]
-FIXED = {"threads": 1, "max_num_seqs": 4, "max_model_len": 1024}
 METHODS: dict[str, dict[str, Any]] = {
     "draft_model": {"method": "draft_model", "drafts": 5},
     "prompt_lookup": {"method": "prompt_lookup", "drafts": 5},
@@ -43,27 +46,19 @@ class Recorded:
 
 
 def opened(directory: Path = DEMO, **options: Any) -> Backend:
-    model = Model("demo", dtype="bfloat16")
-    return open_backend("speculative", directory, model, {**FIXED, **options})
+    return demo_answers.opened("speculative", directory, **options)
 
 
 @pytest.fixture(scope="module")
 def requests() -> list[Request]:
     """The last ones sample; one ends for want of room in the middle of a chain."""
-    tokenizer = models.load_tokenizer(DEMO)
-    stops = models.stop_ids(DEMO, tokenizer)
-    drawn = Sampling(temperature=0.7, top_p=0.9, seed=3)
-    return [
-        Request(
-            f"{name}-{i}",
-            tuple(encode_prompt(tokenizer, name, row)),
-            13 if i == 1 else 64,
-            drawn if i == 2 else Sampling(),
-            stops,
-        )
-        for name in ("gsm8k", "xsum")
-        for i, row in enumerate(rows(name, "test", 3, 7))
+    changes: list[dict[str, Any]] = [
+        {},
+        {"max_new_tokens": 13},
+        {"sampling": Sampling(temperature=0.7, top_p=0.9, seed=3)},
     ]
+    asked = demo_answers.demo_requests(len(changes), workloads=("gsm8k", "xsum"), tokens=64)
+    return [replace(r, **changes[i % len(changes)]) for i, r in enumerate(asked)]
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +71,6 @@ def recorded(requests: list[Request], tmp_path_factory: pytest.TempPathFactory) 
         path = folder / name
         found.trace[name] = write_recorded(path, real, record(real, requests, 3))
         real.close()
-    return found
-
-
-def totals(polls: list[list[Done]]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for done in (done for poll in polls for done in poll):
-        found.update(done.counts)
-        found["tokens"] += done.tokens
     return found
 
 

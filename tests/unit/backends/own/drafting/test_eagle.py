@@ -19,7 +19,7 @@ from backends.checkpoints.draft_heads.files import ABOUT, CONFIG, TENSORS
 from harness.core.errors import UserError
 from harness.core.nouns import Load, Model, Sampling
 from harness.measure.load_loop import run_load
-from tests.unit.backends.own.test_backends import answer, demo_requests, opened
+from tests.support.exits.demo_answers import answer, demo_requests, opened, plain_texts, texts
 
 HEAD = BUNDLED["eagle3"]
 LAYERS = "eagle_aux_hidden_state_layer_ids"
@@ -33,11 +33,11 @@ LAYERS = "eagle_aux_hidden_state_layer_ids"
 )
 def test_the_text_is_plain_decodings(options: dict[str, Any], sampling: Sampling) -> None:
     requests = demo_requests(2, sampling)
-    expected = answer(opened("autoregressive"), requests, 1)
+    backend = opened("speculative", method="eagle3", **options)
+    assert backend.info.lossless
     for concurrency in (1, 3):
-        backend = opened("speculative", method="eagle3", **options)
-        assert backend.info.lossless
-        assert answer(backend, requests, concurrency) == expected
+        assert texts(backend, requests, concurrency) == plain_texts(2, sampling)
+    backend.close()
 
 
 def test_torch_in_the_place_of_the_kernels_gives_its_own_text() -> None:

@@ -10,7 +10,7 @@ import pytest
 from backends.engine.model.architecture import EngineError
 from backends.own.drafting.methods import METHODS
 from harness.core.errors import UserError
-from tests.unit.backends.own.test_backends import opened
+from tests.support.exits.demo_answers import opened
 
 
 @pytest.mark.parametrize("method", ["draft_model", "eagle3"])

@@ -16,8 +16,9 @@ def test_without_ray_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         devices.start_ray()
 
 
-def test_an_address_that_does_not_answer_is_one_line() -> None:
+def test_an_address_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
+    monkeypatch.setattr(devices, "ANSWERS_S", 1.0)
     with pytest.raises(
         UserError, match=r"^--address 127\.0\.0\.1:9: no Ray cluster answers within"
     ):

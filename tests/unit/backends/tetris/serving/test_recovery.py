@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any, cast
 
 import pytest
 
-from backends.early_exit.policy import ExitPolicy
 from backends.engine.streams import Output, Stream
-from backends.own.exits.rule import SequenceRule
 from backends.tetris.serving import pipeline as pipeline_module
 from backends.tetris.serving.jobs import StageDone
 from backends.tetris.serving.pipeline import MOST_DEATHS, StagePipeline
 from backends.tetris.serving.processes import StageProcesses
 from backends.tetris.serving.queues import StageQueues
+from tests.support.tetris.driving import EACH_LAYERS, LONGEST, driven, loads, rule_of
 from tests.support.tetris.mortal_stages import WORDS, MortalStages, alone
 
 SETS = 150
-EACH_LAYERS = 2
-LONGEST, ANSWER = 30, 40
+ANSWER = 40
 
 
 def piped(
@@ -32,9 +30,7 @@ def piped(
     rows: int | None = None,
 ) -> StagePipeline:
     """Where `rows` of a stage are told, prompts are whole."""
-    cuts = tuple(EACH_LAYERS * (place + 1) for place in range(len(bounds)))
-    depth = EACH_LAYERS * (len(bounds) + 1)
-    rule = SequenceRule(ExitPolicy("softmax", cuts, bounds), depth, cuts)
+    rule, layers = rule_of(bounds)
     queues = StageQueues(
         len(bounds) + 1,
         rule,
@@ -43,7 +39,6 @@ def piped(
         prefill_tokens=piece,
         whole_prompts=rows is not None,
     )
-    layers = (EACH_LAYERS,) * (len(bounds) + 1)
     processes = cast(StageProcesses, cast(Any, played))
     return StagePipeline(processes, rule, layers, queues, rows=rows or piece)
 
@@ -75,43 +70,15 @@ def test_the_text_is_that_of_one_process_whoever_dies_whenever(
             whole=rows and piece,
         )
         pipeline = piped(played, bounds, slots, batch, piece, rows)
-        for trial in range(3):
-            streams = [stream(draw, f"{trial}.{n}") for n in range(draw.randint(1, 9))]
-            # slots that are given back in the middle are used by the next trial
-            most = draw.choice([10**9, 10**9, draw.randint(1, 60)])
-            told = driven(pipeline, streams, draw, most)
-            for one in streams:
-                answer, left = alone(one.prompt, one.max_new_tokens, one.stops, bounds)
-                so_far = [token for output in told[one.id] for token in output.tokens]
-                assert so_far == answer[: len(so_far)], (seed, trial)
-                layers = [x.counts["layers_run"] for x in told[one.id] if "layers_run" in x.counts]
+        for load in loads(pipeline, draw, stream, bounds, WORDS, seed):
+            for name, left in load.left.items():
+                told = [x.counts for x in load.told[name]]
+                layers = [counts["layers_run"] for counts in told if "layers_run" in counts]
                 assert layers == [EACH_LAYERS * (at + 1) for at in left[: len(layers)]], seed
-                if most == 10**9:
-                    assert so_far == answer, (seed, trial)
-            if most == 10**9:
-                assert_counted(told, count)
-            pipeline.reset()
+            if load.whole:
+                assert_counted(load.told, count)
         restarts += played.restarts
     assert restarts > 2 * SETS if deadly else restarts == 0
-
-
-def driven(
-    pipeline: StagePipeline, streams: list[Stream], draw: random.Random, most: int
-) -> dict[str, list[Output]]:
-    """Streams that come now and then, until all are over or there were so many steps."""
-    left, ended = list(streams), 0
-    told: dict[str, list[Output]] = defaultdict(list)
-    for _ in range(most):
-        if ended == len(streams):
-            break
-        while left and draw.random() < 0.5:
-            pipeline.add(left.pop(0))
-        outputs = pipeline.step()
-        assert outputs or left, "stuck"
-        for output in outputs:
-            told[output.id].append(output)
-            ended += output.finished is not None
-    return told
 
 
 def assert_counted(told: dict[str, list[Output]], count: int) -> None:

@@ -11,18 +11,16 @@ import pytest
 
 from backends import check_options, open_backend
 from backends.checkpoints import models, traces
-from backends.early_exit.policy import ExitPolicy
 from backends.engine.executors.base import RING
 from backends.engine.streams import Output, Stream
-from backends.own.exits.rule import SequenceRule
 from backends.tetris.serving import pipeline as pipeline_module
 from backends.tetris.serving.drafts.pipeline import VerifyingPipeline
 from backends.tetris.serving.drafts.queues import DraftQueues
 from backends.tetris.serving.processes import StageProcesses
 from harness.core.errors import UserError
 from harness.core.nouns import Model, Request
-from tests.support.tetris.mortal_stages import MortalStages, alone
-from tests.unit.backends.tetris.serving.test_recovery import EACH_LAYERS, LONGEST, driven
+from tests.support.tetris.driving import LONGEST, loads, rule_of
+from tests.support.tetris.mortal_stages import MortalStages
 from tests.unit.backends.tetris.serving.test_texts import MODEL, answers, opened, requests
 
 SETS = 150
@@ -34,12 +32,9 @@ NOBODY = 2.0
 def verifying(
     played: MortalStages, bounds: tuple[float, ...], slots: int, batch: int, piece: int
 ) -> VerifyingPipeline:
-    cuts = tuple(EACH_LAYERS * (place + 1) for place in range(len(bounds)))
-    depth = EACH_LAYERS * (len(bounds) + 1)
-    rule = SequenceRule(ExitPolicy("softmax", cuts, bounds), depth, cuts)
+    rule, layers = rule_of(bounds)
     queues = DraftQueues(len(bounds) + 1, rule, slots=slots, batch=batch, prefill_tokens=piece)
     processes = cast(StageProcesses, cast(Any, played))
-    layers = (EACH_LAYERS,) * (len(bounds) + 1)
     return VerifyingPipeline(processes, rule, layers, queues, rows=piece)
 
 
@@ -65,22 +60,12 @@ def test_the_text_is_plain_decodings_whoever_dies_whenever(
             count, slots=slots, rows=piece, seed=seed, deadly=deadly, words=WORDS, drafts=True
         )
         pipeline = verifying(played, bounds, slots, batch, piece)
-        for trial in range(3):
-            streams = [stream(draw, f"{trial}.{n}") for n in range(draw.randint(1, 9))]
-            most = draw.choice([10**9, 10**9, draw.randint(1, 60)])
-            told = driven(pipeline, streams, draw, most)
-            nobody = (NOBODY,) * len(bounds)
-            for one in streams:
-                answer, _ = alone(one.prompt, one.max_new_tokens, one.stops, nobody, WORDS)
-                so_far = [token for output in told[one.id] for token in output.tokens]
-                assert so_far == answer[: len(so_far)], (seed, trial)
-                if most == 10**9:
-                    assert so_far == answer, (seed, trial)
-            assert_counted([x for outputs in told.values() for x in outputs])
-            for outputs in told.values():
-                for output in outputs:
-                    sums.update(output.counts)
-            pipeline.reset()
+        nobody = (NOBODY,) * len(bounds)
+        for load in loads(pipeline, draw, stream, nobody, WORDS, seed):
+            outputs = [x for outputs in load.told.values() for x in outputs]
+            assert_counted(outputs)
+            for output in outputs:
+                sums.update(output.counts)
         restarts += played.restarts
         asks += played.asks
     assert restarts > 2 * SETS if deadly else restarts == 0

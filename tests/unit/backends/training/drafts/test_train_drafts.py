@@ -99,22 +99,19 @@ def test_names_and_shapes_of_medusa_are_those_that_vllm_reads(
     assert torch.equal(tensors["lm_heads.0.weight"], shared)
 
 
-@pytest.mark.parametrize("stage", ["answers", "hidden states, training", "epochs"])
-def test_a_killed_training_ends_as_one_that_was_not(
-    stage: str, model: Path, heads: dict[str, Path], tmp_path: Path
+def test_a_training_that_is_killed_or_out_of_time_ends_as_one_that_was_not(
+    model: Path, heads: dict[str, Path], tmp_path: Path
 ) -> None:
-    at = 2 if stage == "epochs" else 0
-    with pytest.raises(StandInKillError):
-        train("eagle3", model, tmp_path, progress=killer(stage, at), save_every_s=0)
-    train("eagle3", model, tmp_path)
+    assert train("eagle3", model, tmp_path, minutes=0) == {"finished": False}
+    for stage, at in (("hidden states, training", 0), ("epochs", 2)):
+        with pytest.raises(StandInKillError):
+            train("eagle3", model, tmp_path, progress=killer(stage, at), save_every_s=0)
+    content = train("eagle3", model, tmp_path, minutes=0)
+    assert (content["finished"], content["report"]["training"]["ended"]) == (False, "time is up")
+    assert train("eagle3", model, tmp_path)["finished"] is True
     whole = load_file(heads["eagle3"] / "model.safetensors")
     for name, tensor in load_file(tmp_path / "model.safetensors").items():
         assert torch.equal(tensor, whole[name]), name
-
-
-def test_time_that_is_up_leaves_something_to_go_on_from(model: Path, tmp_path: Path) -> None:
-    assert train("eagle3", model, tmp_path, minutes=0) == {"finished": False}
-    assert train("eagle3", model, tmp_path)["finished"] is True
 
 
 def test_a_step_ends_at_the_first_draft_that_is_wrong() -> None:

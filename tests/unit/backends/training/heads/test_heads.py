@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from backends.checkpoints import models
+from backends.checkpoints.classifier import open_classifier
 from backends.seen import joined_marks
 from backends.training.exits import run as exit_run
 from backends.training.exits.backbone import architecture_of
 from backends.training.exits.data import read_prompts
 from backends.training.exits.recipe import ExitRecipe
 from backends.training.heads import display as heads_display
-from tests.support.engine import checkpoints
-from tests.support.engine.tiny_heads import VOCABULARY, StandInKillError, killer, train
+from tests.support.engine import checkpoints, tiny_classifier
+from tests.support.engine.tiny_heads import VOCABULARY, StandInKillError, greedy, killer, train
 from tests.support.tiny_llama import write_tiny_llama
 
 
@@ -58,13 +58,6 @@ def test_training_brings_held_out_kl_down_at_every_layer(
         assert figures["all"]["trained"]["kl"] < 0.9 * figures["all"]["original"]["kl"]
     suffix, rows = ("head", VOCABULARY) if kind == "full" else ("transform", 32)
     assert load_file(tmp_path / "heads.safetensors")[f"layer.3.{suffix}"].shape == (rows, 32)
-
-
-def greedy(model: Any, prompt: list[int], limit: int, stop: int) -> list[int]:
-    ids = list(prompt)
-    while len(ids) - len(prompt) < limit and (len(ids) == len(prompt) or ids[-1] != stop):
-        ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-    return ids
 
 
 @torch.no_grad()
@@ -117,7 +110,8 @@ def test_the_report_equals_one_worked_out_with_transformers(model: Path, trained
 def test_other_families_and_untied_heads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
 ) -> None:
-    """Biases, norms of queries and a head of its own; prompts without a chat template."""
+    """Biases, norms of queries and a head of its own; prompts without a chat template. Heads,
+    and a classifier on the same answers."""
     write_tiny_llama(tmp_path / "model")  # for its tokenizer
     shape = {"model": family, "vocab_size": 300, "max_position_embeddings": 1024}
     monkeypatch.setitem(checkpoints.SHAPES, "small", shape)
@@ -126,6 +120,11 @@ def test_other_families_and_untied_heads(
     content = train(tmp_path / "model", tmp_path / "out", layers="1,2", rows=4, epochs=4)
     for figures in content["report"]["layers"].values():
         assert figures["all"]["trained"]["kl"] < 0.95 * figures["all"]["original"]["kl"]
+    out = tmp_path / "classifier"
+    content = tiny_classifier.train(tmp_path / "model", out, rows=4, epochs=4)
+    losses = content["report"]["training"]["train_loss"]
+    assert losses[-1] < losses[0]
+    assert open_classifier(out, tmp_path / "model").weight.shape[0] == 2
 
 
 def test_a_killed_run_goes_on_to_the_same_heads(model: Path, trained: Path, tmp_path: Path) -> None:

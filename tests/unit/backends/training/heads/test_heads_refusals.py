@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from safetensors.torch import save_file
 
 from harness.core.errors import UserError
 from tests.support.engine.tiny_heads import StandInKillError, killer, load_all, train
+from tests.support.harness.command import decodebench
 
 
 def refusal(model: str | Path, out: Path, **changes: Any) -> str:
@@ -33,8 +32,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"layers": "1;2"}, "expected numbers such as 2,4,6 or all, got '1;2'"),
     ({"kind": "fulll"}, "unknown kind 'fulll'; did you mean 'full'?"),
     ({"rows": 1}, "expected at least 2"),
-    ({"rate": float("nan")}, "--lr: expected a positive number"),
+    ({"rate": float("nan")}, "--lr: expected a positive number, got nan"),
+    ({"rate": float("inf")}, "--lr: expected a positive number, got inf"),
     ({"epochs": 0}, "--epochs: expected at least 1, got 0"),
+    ({"batch": -2}, "--batch: expected at least 1, got -2"),
     ({"source": "nowhere"}, "source 'nowhere' does not exist"),
 ]
 
@@ -95,9 +96,8 @@ def test_a_folder_of_other_heads_is_refused(model: Path, trained: Path, tmp_path
 
 
 def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "harness.cli.main", "train", "heads", "--model", "demo"]
-    command += ["--workload", "gsm8k", "--layers", "8", "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    asked = ("--model", "demo", "--workload", "gsm8k", "--layers", "8", "--out", tmp_path / "out")
+    done = decodebench("train", "heads", *asked)
     assert done.returncode == 2
     assert done.stderr == (
         "decodebench: --layers: no exit after layer 8: expected 1 to 7 (the model has 8 layers)\n"

@@ -175,6 +175,7 @@ def test_what_stands_in_the_way_of_live_is_told_before_the_simulation(
         assert call(patched, *ASKED, "--slo-ms", "50", "--live") == main.BAD_INPUT
     assert "--live: Ray is not installed" in capsys.readouterr().err
     pytest.importorskip("ray")
+    monkeypatch.setattr("backends.tetris.live.devices.ANSWERS_S", 1.0)
     live = ["--live", "--address", "127.0.0.1:9"]
     assert call(monkeypatch, *ASKED, "--slo-ms", "50", *live) == main.BAD_INPUT
     assert "--address 127.0.0.1:9: no Ray cluster answers" in capsys.readouterr().err
