@@ -114,10 +114,10 @@ def test_a_gpu_takes_every_method(method: str, monkeypatch: pytest.MonkeyPatch) 
         ({"speculative": {"prompt_lookup_maxx": 3}}, "vLLM has no argument 'prompt_lookup_maxx'"),
         ({"engine": {"speculative_config": {}}}, "speculative_config: the options 'method'"),
         ({"method": "ngram", "record": True}, "'record': no trace tells of the drafts of vLLM's"),
-        ({"method": "eagle3", "replay": "demo"}, "method eagle3; expected draft_model"),
+        ({"method": "medusa", "replay": "demo"}, "method medusa; expected draft_model or eagle3"),
         ({"replay": "demo", "record": True}, "'record' has no meaning with 'replay'"),
         ({"replay": "nowhere"}, "option 'replay': no trace 'nowhere'; give demo, a file of"),
-        ({"replay": {"acceptance": 0.9}}, "rates tell nothing of chains of drafts; give demo"),
+        ({"replay": {"length": 9}}, "'replay'.acceptance: is missing: how often a draft stands"),
     ],
 )
 def test_vllm_is_not_even_asked(options: dict[str, Any], said: str) -> None:
