@@ -244,7 +244,10 @@ def test_rates_stand_in_the_trials_that_name_them() -> None:
     ("rates", "words"),
     [
         ({"chatty": {"acceptance": 2}}, "x.yaml: rates.chatty.acceptance: expected a number from"),
-        ({"chatty": 3}, "x.yaml: rates.chatty: expected a mapping of exits, acceptance, found, length"),
+        (
+            {"chatty": 3},
+            "x.yaml: rates.chatty: expected a mapping of exits, acceptance, found, length",
+        ),
         ({"demo": RATES}, "x.yaml: rates.demo: the bundled traces are called so; give another"),
         ({"chatty": {"length": float("nan")}}, "x.yaml: rates.chatty: expected texts, finite"),
     ],
