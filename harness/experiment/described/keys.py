@@ -236,7 +236,8 @@ TOP: dict[str, Schema] = {
             "additionalProperties": {"type": "object"},
             "propertyNames": {"not": {"const": "demo"}},
         },
-        "Made-up decisions by name, for the option `replay` (docs/models.md).",
+        "Made-up decisions by name, for the option `replay` (exits: docs/models.md; acceptance of "
+        "drafts: docs/replays.md).",
         {"chatty": {"exits": {"0.5": 0.4}}},
     ),
     "limits": said(
