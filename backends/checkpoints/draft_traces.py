@@ -150,8 +150,10 @@ def check_workload(prefix: str, trace: TraceSource | None, workload: str) -> Non
 
 def remarks(prefix: str, trace: TraceSource | None, drafts: int | str) -> list[str]:
     """What is no longer a repetition of the recorded run, where it had another number of drafts."""
-    recorded = trace.settings.get("drafts") if trace else None
-    if not isinstance(trace, DecisionTrace) or (drafts == recorded and isinstance(drafts, int)):
+    if not isinstance(trace, DecisionTrace):
+        return []
+    recorded = trace.settings.get("drafts")
+    if drafts == recorded and isinstance(drafts, int):
         return []
     return [
         f"{prefix} 'drafts': is {drafts}, and the trace was recorded with {recorded}: whether a "

@@ -64,19 +64,12 @@ def measure(executor: Executor, max_drafts: int, *, full: bool = True) -> StepCo
 
 def runs() -> Iterator[bool]:
     """The runs of a timing, and whether each counts: some warm up, at least one."""
-    begin, made = time.perf_counter(), 0
-
-    def late() -> bool:
-        return time.perf_counter() - begin > ENOUGH_S
-
-    yield False
-    while made < WARM_UP - 1 and not late():
-        made += 1
-        yield False
-    made = 0
-    while made < FEWEST_RUNS or (made < RUNS and not late()):
-        made += 1
-        yield True
+    begin = time.perf_counter()
+    for most, fewest, counts in ((WARM_UP, 1, False), (RUNS, FEWEST_RUNS, True)):
+        for made in range(most):
+            if made >= fewest and time.perf_counter() - begin > ENOUGH_S:
+                break
+            yield counts
 
 
 def _rounds(
