@@ -17,10 +17,10 @@ from backends.checkpoints.draft_models import (
     find_draft,
     longest_sequence,
 )
-from backends.checkpoints.draft_traces import open_drafts, read_after
+from backends.checkpoints.draft_traces import open_drafts
 from backends.checkpoints.shapes.drafts import draft_folder, drafting_shape, is_shape
-from backends.checkpoints.shapes.heads import DrawnHead, drawn_head
-from backends.engine.model.architecture import FAMILIES, EngineError, read_architecture
+from backends.checkpoints.shapes.heads import DrawnHead, replayed_head
+from backends.engine.model.architecture import FAMILIES
 from backends.vllm import sources
 from harness.core.errors import UserError
 from results.traces.rates import TraceSource
@@ -43,25 +43,16 @@ def drafter(options: Mapping[str, Any], model_dir: Path) -> Path:
     `UserError`."""
     method = options["method"]
     if method in HEADS and options["draft"] == AUTO:
-        if (drawn := replayed_head(options, model_dir)) is not None:
+        if (drawn := drawn_head(options, model_dir)) is not None:
             return drawn.made(PREFIX)
         return draft_heads.bundled(PREFIX, method, model_dir)
     return draft_folder(PREFIX, model_dir, options)
 
 
-def replayed_head(options: Mapping[str, Any], model_dir: Path) -> DrawnHead | None:
-    """The head of random weights that drafts in a replay which names none for another model than
-    the demo's; None where another head or model drafts. Raises `UserError`."""
-    trace = find_trace(options)
-    if trace is None or options["method"] != EAGLE3:
-        return None
-    if options["draft"] != AUTO or models.is_demo(model_dir):
-        return None
-    try:
-        depth = read_architecture(model_dir).layers
-    except EngineError as error:
-        raise UserError(f"{PREFIX} 'method': {error}") from None
-    return drawn_head(PREFIX, model_dir, read_after(PREFIX, trace, depth))
+def drawn_head(options: Mapping[str, Any], model_dir: Path) -> DrawnHead | None:
+    """The head of random weights that drafts in a replay; None where another head does. Raises
+    `UserError`."""
+    return replayed_head(PREFIX, options, model_dir, find_trace(options))
 
 
 def find_trace(options: Mapping[str, Any]) -> TraceSource | None:

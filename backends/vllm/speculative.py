@@ -54,8 +54,8 @@ from backends.vllm.drafting import (
     check_method,
     config,
     drafter,
+    drawn_head,
     find_trace,
-    replayed_head,
 )
 from backends.vllm.drafts import ReplayedVerification, states_after
 from backends.vllm.sampling import REPAIRED, repair_expansion
@@ -153,7 +153,7 @@ class VllmSpeculative(VllmBackend):
         check_drafts(PREFIX, options["drafts"], model_dir, options["max_model_len"])
         if method == DRAFT_MODEL:
             check_draft_model(model_dir, options)
-        elif (drawn := replayed_head(options, model_dir)) is not None:
+        elif method in HEADS and (drawn := drawn_head(options, model_dir)) is not None:
             drawn.check()
         elif method in HEADS:
             folder = drafter(options, model_dir)

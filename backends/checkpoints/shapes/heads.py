@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
 from backends.checkpoints.draft_heads.files import CONFIG, eagle_config
+from backends.checkpoints.draft_models import AUTO
+from backends.checkpoints.draft_traces import read_after
 from backends.checkpoints.shapes.making import damaged, folder, made, progress, write_texts
 from backends.checkpoints.shapes.weights import SEED, Tensor, write_weights
 from backends.engine.drafters.eagle.sizes import eagle_shapes
 from backends.engine.model.architecture import EngineError, read_architecture
 from harness.core.errors import UserError
 from harness.core.nouns import canonical_json
+from results.traces.rates import TraceSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +59,34 @@ class DrawnHead:
             with progress("an EAGLE-3 head", total, self.folder) as tell:
                 return write_weights(making, self.tensors, tell)
 
-        self.check()
         return made(self.folder, f"{prefix} 'draft'", total, write)
 
 
-def drawn_head(prefix: str, model_dir: Path, layers: Sequence[int]) -> DrawnHead:
-    """The head with the sizes of the model in `model_dir`, which reads states after these of its
-    layers. Raises `UserError`, which begins with `prefix`, for a model that has no such head."""
+def replayed_head(
+    prefix: str, options: Mapping[str, Any], model_dir: Path, trace: TraceSource | None
+) -> DrawnHead | None:
+    """The head of random weights that drafts in a replay of EAGLE-3 which names none for another
+    model than the demo's; None where a trained one drafts.
+
+    Args:
+        prefix: begins each error line.
+        options: of the backend.
+        model_dir: the model that it drafts for.
+        trace: what is replayed, if anything is.
+
+    Raises:
+        UserError: for a model that has no such head, and a trace that does not fit it.
+    """
+    if trace is None or options["draft"] != AUTO or models.is_demo(model_dir):
+        return None
     try:
-        shapes = eagle_shapes(read_architecture(model_dir), len(layers))
+        target = read_architecture(model_dir)
     except EngineError as error:
         raise UserError(f"{prefix} 'method': {error}") from None
+    layers = read_after(prefix, trace, target.layers)
     # vLLM reads there how many states are joined, and takes three where it finds nothing
     config = {**eagle_config(model_dir, layers), "num_aux_hidden_states": len(layers)}
+    shapes = eagle_shapes(target, len(layers)).items()
     # matrices that keep the variance of what they multiply, and norms of ones
-    tensors = (Tensor(n, s, s[1] ** -0.5 if len(s) > 1 else None) for n, s in shapes.items())
+    tensors = (Tensor(n, s, s[1] ** -0.5 if len(s) > 1 else None) for n, s in shapes)
     return DrawnHead(config, tuple(tensors))

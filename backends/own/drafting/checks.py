@@ -23,7 +23,7 @@ from backends.checkpoints.draft_models import (
     find_draft,
 )
 from backends.checkpoints.shapes.drafts import draft_folder, drafting_shape
-from backends.checkpoints.shapes.heads import drawn_head
+from backends.checkpoints.shapes.heads import DrawnHead, replayed_head
 from backends.own.backend import LONGEST, EngineBackend, check_fit
 from backends.own.drafting.sublayer_sets import find_set, read_set
 from backends.own.drafting.traced import (
@@ -32,7 +32,6 @@ from backends.own.drafting.traced import (
     Options,
     exit_layer,
     find_trace,
-    head_states,
     traced_sublayers,
 )
 from harness.core.errors import UserError
@@ -96,20 +95,14 @@ def eagle_folder(model_dir: Path, options: Options) -> Path:
     return find_draft(PREFIX, name, model_dir)
 
 
-def trained_head(model_dir: Path, options: Options) -> Path | None:
-    """Where the EAGLE-3 head lies; None in a replay that names none for another model than the
-    demo's: there a head of random weights drafts. Raises `UserError`."""
-    alone = options["draft"] == AUTO and not models.is_demo(model_dir)
-    return None if options["replay"] is not None and alone else eagle_folder(model_dir, options)
+def _drawn_head(model_dir: Path, options: Options) -> DrawnHead | None:
+    return replayed_head(PREFIX, options, model_dir, find_trace(options))
 
 
-def eagle_head(model_dir: Path, layers: int, options: Options) -> Path:
-    """Where the EAGLE-3 head for a model of so many layers lies, made now if it is one of random
-    weights. Raises `UserError`."""
-    folder = trained_head(model_dir, options)
-    if folder is not None:
-        return folder
-    return drawn_head(PREFIX, model_dir, head_states(layers, options)).made(PREFIX)
+def eagle_head(model_dir: Path, options: Options) -> Path:
+    """Where the EAGLE-3 head lies, made now if it is one of random weights. Raises `UserError`."""
+    drawn = _drawn_head(model_dir, options)
+    return eagle_folder(model_dir, options) if drawn is None else drawn.made(PREFIX)
 
 
 def eagle_layers(folder: Path) -> list[int]:
@@ -128,10 +121,10 @@ def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
     from backends.engine.drafters.eagle.weights import open_eagle
     from backends.engine.model.architecture import EngineError
 
-    folder = trained_head(model_dir, options)
-    if folder is None:
-        drawn_head(PREFIX, model_dir, head_states(shape.layers, options)).check()
+    if (drawn := _drawn_head(model_dir, options)) is not None:
+        drawn.check()
         return
+    folder = eagle_folder(model_dir, options)
     if (named := models.architecture(folder)) in EngineBackend.families:
         raise UserError(
             f"{PREFIX} 'draft': {folder}: architecture {named} is that of a whole model; "
@@ -163,7 +156,7 @@ def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
 
 def eagle_files(model_dir: Path, options: Options) -> list[Path]:
     """The head. Raises `UserError`."""
-    folder = eagle_head(model_dir, models.read_config(model_dir)["num_hidden_layers"], options)
+    folder = eagle_head(model_dir, options)
     return [*draft_files(folder), *filter(Path.is_file, [folder / ABOUT])]
 
 

@@ -213,7 +213,7 @@ def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
     from backends.engine.drafters.eagle.drafter import EagleDrafts
 
     executor = loaded.executor()
-    folder = eagle_head(model_dir, loaded.architecture.layers, options)
+    folder = eagle_head(model_dir, options)
     layers = eagle_layers(folder)
     head = _eagle_head(loaded, executor, folder, layers, options)
     loaded.beside.append(head)

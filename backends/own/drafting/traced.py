@@ -7,7 +7,7 @@ from typing import Any
 
 from backends.checkpoints.draft_heads.files import EAGLE3
 from backends.checkpoints.draft_models import AUTO
-from backends.checkpoints.draft_traces import layers_told, open_drafts, read_after
+from backends.checkpoints.draft_traces import layers_told, open_drafts
 from backends.own.drafting.sublayer_sets import ATTENTION, MLP
 from harness.core.errors import UserError
 from results.traces.rates import TraceSource
@@ -60,14 +60,6 @@ def exit_layer(layers: int, options: Options) -> int:
             f"depth at which the trace was recorded (layer {recorded} of {trace.depth})"
         )
     return own
-
-
-def head_states(layers: int, options: Options) -> list[int]:
-    """After which layers of a model of so many a replayed EAGLE-3 head of random weights reads
-    states. Raises `UserError`."""
-    trace = find_trace(options)
-    assert trace is not None
-    return read_after(PREFIX, trace, layers)
 
 
 def traced_sublayers(trace: DecisionTrace) -> tuple[list[int], list[int], int]:

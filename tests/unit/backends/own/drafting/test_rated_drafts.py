@@ -10,7 +10,7 @@ import pytest
 
 from backends import load_class, open_backend
 from backends.checkpoints import models
-from backends.vllm.drafting import replayed_head
+from backends.vllm.drafting import drawn_head
 from harness.core.errors import UserError
 from harness.core.nouns import REPLAYED, Model, Request, Sampling
 from results.traces.rated import drafts_of
@@ -130,4 +130,4 @@ def test_a_model_without_such_a_head_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"], "n_layer": 4}')
     options = {"method": "eagle3", "draft": "auto", "replay": GIVEN, "record": False}
     with pytest.raises(UserError, match=r"option 'method': .*GPT2LMHeadModel"):
-        replayed_head(options, tmp_path)
+        drawn_head(options, tmp_path)
