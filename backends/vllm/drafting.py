@@ -12,13 +12,10 @@ from backends.checkpoints.draft_heads import check as draft_heads
 from backends.checkpoints.draft_heads.files import EAGLE3
 from backends.checkpoints.draft_models import (
     AUTO,
-    check_length,
-    check_same_tokens,
-    find_draft,
     longest_sequence,
 )
 from backends.checkpoints.draft_traces import open_drafts
-from backends.checkpoints.shapes.drafts import draft_folder, drafting_shape, is_shape
+from backends.checkpoints.shapes.drafts import check_drafting, draft_folder, is_shape
 from backends.checkpoints.shapes.heads import DrawnHead, replayed_head
 from backends.engine.model.architecture import FAMILIES
 from backends.vllm import sources
@@ -74,14 +71,7 @@ def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
     """Raise `UserError` for one that has other tokens or that is meant for shorter sequences:
     beyond its length vLLM puts zeros in the place of drafts, and has them verified."""
     longest = longest_sequence(model_dir, options["max_model_len"])
-    made = drafting_shape(PREFIX, model_dir, options)
-    if made is not None:
-        with made.outline() as folder:
-            check_length(PREFIX, folder, longest)
-        return
-    folder = find_draft(PREFIX, options["draft"], model_dir)
-    check_same_tokens(PREFIX, folder, model_dir)
-    check_length(PREFIX, folder, longest)
+    check_drafting(PREFIX, model_dir, options, longest)
 
 
 def check_method(method: str, draft: str) -> None:

@@ -6,14 +6,14 @@ embedding and its head grow with it, as they would have been trained.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from backends.checkpoints.draft_models import AUTO, find_draft
+from backends.checkpoints.draft_models import AUTO, check_length, check_same_tokens, find_draft
 from backends.checkpoints.shapes import folder
 from backends.checkpoints.shapes.ladder import LADDER
 from backends.checkpoints.shapes.sizes import read_sizes
@@ -72,6 +72,28 @@ def draft_folder(prefix: str, model_dir: Path, options: Mapping[str, Any]) -> Pa
     """The draft model: a checkpoint, or random weights in a replay. Raises `UserError`."""
     made = drafting_shape(prefix, model_dir, options)
     return made.generated() if made else find_draft(prefix, options["draft"], model_dir)
+
+
+def check_drafting(
+    prefix: str,
+    model_dir: Path,
+    options: Mapping[str, Any],
+    longest: int | None,
+    check: Callable[[Path], object] = lambda folder: None,
+) -> None:
+    """Raise `UserError`, which begins with `prefix`, for a draft model that has other tokens, is
+    meant for sequences shorter than `longest`, or is refused by `check`; a shape is only outlined.
+    """
+    made = drafting_shape(prefix, model_dir, options)
+    if made is not None:
+        with made.outline() as folder:
+            check_length(prefix, folder, longest)
+            check(folder)
+        return
+    folder = find_draft(prefix, options["draft"], model_dir)
+    check_same_tokens(prefix, folder, model_dir)
+    check_length(prefix, folder, longest)
+    check(folder)
 
 
 def draft_shape(prefix: str, name: str | None, model_dir: Path) -> DraftShape:

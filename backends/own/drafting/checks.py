@@ -17,12 +17,10 @@ from backends.checkpoints.draft_heads.files import (
 )
 from backends.checkpoints.draft_models import (
     AUTO,
-    check_length,
-    check_same_tokens,
     draft_files,
     find_draft,
 )
-from backends.checkpoints.shapes.drafts import draft_folder, drafting_shape
+from backends.checkpoints.shapes.drafts import check_drafting, draft_folder
 from backends.checkpoints.shapes.heads import DrawnHead, replayed_head
 from backends.own.backend import LONGEST, EngineBackend, check_fit
 from backends.own.drafting.sublayer_sets import find_set, read_set
@@ -70,16 +68,7 @@ def check_draft_model(model_dir: Path, shape: Architecture, options: Options) ->
     """Raise `UserError` for a draft model that does not fit the model."""
     longest = options["max_model_len"] or min(shape.positions, LONGEST)
     fitting = {**options, "max_model_len": longest}
-    made = drafting_shape(PREFIX, model_dir, options)
-    if made is not None:
-        with made.outline() as folder:
-            check_length(PREFIX, folder, longest)
-            check_draft(folder, fitting)
-        return
-    folder = find_draft(PREFIX, options["draft"], model_dir)
-    check_same_tokens(PREFIX, folder, model_dir)
-    check_length(PREFIX, folder, longest)
-    check_draft(folder, fitting)
+    check_drafting(PREFIX, model_dir, options, longest, lambda folder: check_draft(folder, fitting))
 
 
 def draft_model_files(model_dir: Path, options: Options) -> list[Path]:
