@@ -120,10 +120,10 @@ def refuse_unknown(name: str, model_dir: Path) -> ClassifierConfig:
         raise UserError(f"backend '{name}': {error}") from None
 
 
-def set_threads(options: Mapping[str, Any], shared_by: int = 1) -> int:
-    """How many threads torch gets: those asked for, else the cores, shared out."""
+def set_threads(options: Mapping[str, Any]) -> int:
+    """How many threads torch gets: those asked for, else the cores."""
     import torch
 
-    threads: int = options["threads"] or max(1, len(os.sched_getaffinity(0)) // shared_by)
+    threads: int = options["threads"] or len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     return threads

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 SERVER = "server"
 """Capability: the work is done by processes outside the sweep."""
+OTHER_MACHINES = "other-machines"
+"""Capability: processes of the sweep work on machines that cannot be seen from here."""
 COLD_RESET = "cold-reset"
 """Capability of a server: `Backend.reset` empties its caches. In-process engines always do."""
 CACHE_TELEMETRY = "cache-telemetry"

@@ -15,6 +15,7 @@ from harness.core.names import (
     KV_CACHE_TOKENS,
     PREEMPTIONS,
     QUALITY,
+    OTHER_MACHINES,
     SERVER,
     SERVER_TOKENS,
     row_id,
@@ -225,12 +226,12 @@ def _machine(disturbance: Disturbance, info: BackendInfo) -> list[str]:
             f"machine-noisy: {disturbance.stolen_share:.1%} of CPU time went to other guests "
             f"of the host (limit {MAX_STOLEN_SHARE:.0%})"
         )
-    if disturbance.others_share > MAX_OTHERS_SHARE and SERVER not in info.capabilities:
+    if disturbance.others_share > MAX_OTHERS_SHARE and not _is_elsewhere(info):
         reasons.append(
             f"machine-noisy: other processes used {disturbance.others_share:.0%} of CPU time "
             f"(limit {MAX_OTHERS_SHARE:.0%})"
         )
-    if disturbance.gpu_others and SERVER not in info.capabilities:
+    if disturbance.gpu_others and not _is_elsewhere(info):
         others = disturbance.gpu_others
         reasons.append(
             f"machine-noisy: {others} other process{'es' * (others > 1)} computed on the same GPU"
@@ -247,11 +248,16 @@ def _machine(disturbance: Disturbance, info: BackendInfo) -> list[str]:
     return reasons
 
 
+def _is_elsewhere(info: BackendInfo) -> bool:
+    return bool(info.capabilities & {SERVER, OTHER_MACHINES})
+
+
 def _unseen(info: BackendInfo) -> list[str]:
-    """The remark on a server: what was looked at is the client's machine."""
-    if SERVER not in info.capabilities:
+    """The remark on a server and on a cluster: what was looked at is this machine."""
+    if not _is_elsewhere(info):
         return []
-    return ["noise-not-checked: what else the server's machine did cannot be seen from here"]
+    what = "server's machine" if SERVER in info.capabilities else "cluster's machines"
+    return [f"noise-not-checked: what else the {what} did cannot be seen from here"]
 
 
 def _starved(generations: Sequence[Generation], info: BackendInfo) -> list[str]:

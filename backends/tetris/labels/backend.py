@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from backends.classifiers.backend import LabelBackend, refuse_unknown, set_threads
+from backends.classifiers.backend import LabelBackend, refuse_unknown
 from backends.classifiers.config import ClassifierConfig
 from backends.classifiers.one_device import check_ramps
 from backends.classifiers.options import NEVER, check, rule, taken
@@ -17,6 +17,12 @@ from backends.tetris.labels.options import (
     check_stages,
     first_replicas,
     stage_ends,
+)
+from backends.tetris.workers.options import (
+    capabilities,
+    check_place,
+    default_threads,
+    place_of,
 )
 from harness.core.backend import Option
 from harness.core.nouns import BackendInfo, Commit, Model
@@ -58,6 +64,7 @@ class TetrisClassifier(LabelBackend):
         """Raise `UserError` for options that contradict each other or do not fit the model."""
         check(cls.NAME, options)
         check_stages(cls.NAME, options)
+        check_place(cls.NAME, options)
         if model_dir is not None:
             stage_ends(cls.NAME, options, refuse_unknown(cls.NAME, model_dir))
 
@@ -70,7 +77,7 @@ class TetrisClassifier(LabelBackend):
         from backends.tetris.labels.pipeline import LabelPipeline
         from backends.tetris.labels.plan_process import ProcessMaker
         from backends.tetris.labels.stages import spans
-        from backends.tetris.piped_stages import PipedStages
+        from backends.tetris.workers.piped_stages import PipedStages
 
         assert model_dir is not None
         config = refuse_unknown(cls.NAME, model_dir)
@@ -83,7 +90,7 @@ class TetrisClassifier(LabelBackend):
         in_force = taken(
             {
                 **options,
-                "threads": set_threads(options, shared_by=sum(replicas)),
+                "threads": options["threads"] or default_threads(options, sum(replicas)),
                 "layers": list(ends),
                 "workers": sum(replicas),
                 "replicas": list(replicas),
@@ -91,9 +98,8 @@ class TetrisClassifier(LabelBackend):
             }
         )
         setups = _setups(model_dir, model, in_force, stages, ramps)
-        workers: LabelStages = PipedStages(
-            cls.NAME, worker.__name__, setups, within_s=options["answered_within_s"]
-        )
+        place = place_of(cls.NAME, worker.__name__, options, needed=[model_dir])
+        workers: LabelStages = PipedStages(cls.NAME, place, setups, options["answered_within_s"])
         maker = plans = None
         try:
             if options["replan_s"]:
@@ -113,6 +119,7 @@ class TetrisClassifier(LabelBackend):
             plans=plans,
         )
         info = cls.describe(in_force, lossless=options["measure"] == NEVER)
+        info = replace(info, capabilities=capabilities(options))
         return cls(config, info, workers, pipeline, maker)
 
     def enqueue(self, one: InputInFlight) -> None:

@@ -13,7 +13,8 @@ from backends.classifiers.options import (
     check_cuts,
     even_cuts,
 )
-from backends.tetris.piped_stages import ANSWERED_WITHIN_S
+from backends.tetris.workers.options import PLACE_OPTIONS
+from backends.tetris.workers.piped_stages import ANSWERED_WITHIN_S
 from harness.core.backend import Option
 from harness.core.errors import UserError
 
@@ -32,7 +33,7 @@ PIPELINE_OPTIONS: dict[str, Option] = {
     "workers": Option(
         int,
         None,
-        "processes, each of which runs one stage; default: as many as replicas, or stages",
+        "processes or actors, each of which runs one stage; default: as many as replicas, or stages",
         minimum=1,
         maximum=MOST_STAGES,
     ),
@@ -65,6 +66,7 @@ PIPELINE_OPTIONS: dict[str, Option] = {
         maximum=1e9,
     ),
     "answered_within_s": ANSWERED_WITHIN_S,
+    **PLACE_OPTIONS,
     "black_box": Option(
         bool, False, "ask all ramps, also inside stages, as without the paper's exit_wrapper"
     ),

@@ -9,9 +9,10 @@ import signal
 from multiprocessing.connection import Connection
 from typing import Any
 
-from backends.tetris.piped_stages import PipedStages, StageDiedError
 from backends.tetris.pipeline.windows import WindowPlanner
 from backends.tetris.simulation.planning_ahead import Seen
+from backends.tetris.workers.piped_stages import PipedStages, StageDiedError
+from backends.tetris.workers.places import ProcessPlace
 
 NICE = 19
 """The workers go first."""
@@ -26,7 +27,7 @@ class ProcessMaker:
 
     def __init__(self, backend: str, within_s: float = WITHIN_S) -> None:
         self._process: PipedStages[None, Any, Any] = PipedStages(
-            backend, __name__, [None], within_s=within_s
+            backend, ProcessPlace(__name__), [None], within_s
         )
         self._asked: tuple[WindowPlanner, Seen] | None = None
         self._opening = self._lost = False

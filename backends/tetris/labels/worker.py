@@ -20,7 +20,7 @@ from backends.tetris.labels.jobs import (
     packed,
     unpacked,
 )
-from backends.tetris.piped_stages import serve
+from backends.tetris.workers.piped_stages import serve
 
 if TYPE_CHECKING:
     from backends.classifiers.models.base import RampedClassifier

@@ -23,24 +23,31 @@ main()
 """
 
 
-def start_ray(address: str | None = None, option: str = "--live") -> Any:
+def start_ray(
+    address: str | None = None, option: str = "--live", *, cpus: float | None = None
+) -> Any:
     """The module `ray`, connected: to a Ray of its own on this machine, or to the one at `address`
-    (HOST:PORT). Raises `UserError` as `check_ray` does."""
+    (HOST:PORT). Raises `UserError` as `check_ray` does, and where Ray does not start. `cpus`: that
+    an actor will ask for, which needs a Ray that counts this machine's."""
     check_ray(address, option)
     import ray
 
     told: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
-        told |= {"address": "local", "include_dashboard": False, "num_cpus": 1}
+        told |= {"address": "local", "include_dashboard": False, "num_cpus": None if cpus else 1}
     else:
         told["address"] = address
-    ray.init(**told)
+    try:
+        ray.init(**told)
+    except (RuntimeError, ValueError, OSError) as error:
+        why = " ".join(str(error).split())
+        raise UserError(f"{option}: Ray does not start on this machine: {why:.300}") from None
     return ray
 
 
 def check_ray(address: str | None = None, option: str = "--live") -> None:
     """Raise `UserError` where Ray is not installed, or nobody answers at `address` in 10 s.
-    `option`: what asks for Ray."""
+    `option`: what asks for Ray; a flag has its address in ``--address``."""
     if importlib.util.find_spec("ray") is None:
         raise UserError(
             f"{option}: Ray is not installed; expected it from the set-up, or: pip install ray"
@@ -48,7 +55,8 @@ def check_ray(address: str | None = None, option: str = "--live") -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if address is not None:
-        _health(address)
+        is_flag = option.startswith("--")
+        _health(address, f"--address {address}" if is_flag else f"{option}: {address}")
 
 
 def check_devices(count: int, address: str | None = None) -> None:
@@ -60,7 +68,7 @@ def check_devices(count: int, address: str | None = None) -> None:
         raise UserError(f"--live: {told} of a Ray cluster; the plan has {count}")
 
 
-def _health(address: str) -> None:
+def _health(address: str, where: str) -> None:
     command = [sys.executable, "-c", _HEALTH, "health-check", "--address", address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as asker:
         # to import Ray takes long on a busy machine, and says nothing about the cluster
@@ -72,7 +80,7 @@ def _health(address: str) -> None:
             asker.kill()
     if asker.returncode != 0:
         told = f"no Ray cluster answers within {ANSWERS_S:g} s; expected HOST:PORT of one"
-        raise UserError(f"--address {address}: {told}")
+        raise UserError(f"{where}: {told}")
 
 
 def device_actor(ray: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +14,16 @@ from backends.early_exit.settings import EXIT_OPTIONS, check_exit_options
 from backends.own.backend import OPTIONS, EngineBackend, check_fit, device, longest
 from backends.own.decisions import Recorder, Replayer
 from backends.own.exits.rule import SequenceRule, columns
-from backends.tetris.piped_stages import ANSWERED_WITHIN_S
 from backends.tetris.serving.cut_plan import NAME, CutPlan, traced
+from backends.tetris.workers.options import (
+    PLACE_OPTIONS,
+    capabilities,
+    check_place,
+    default_threads,
+    is_here,
+    stage_device,
+)
+from backends.tetris.workers.piped_stages import ANSWERED_WITHIN_S
 from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.nouns import REPLAYED, BackendInfo, Measured, Model
@@ -69,6 +76,7 @@ class Tetris(EngineBackend):
             minimum=1,
         ),
         "answered_within_s": ANSWERED_WITHIN_S,
+        **PLACE_OPTIONS,
     }
 
     @classmethod
@@ -91,7 +99,8 @@ class Tetris(EngineBackend):
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that contradict each other, for what does not fit the
         model or the device."""
-        found = device()
+        check_place(NAME, options)
+        found = stage_device(options, device())
         if options["kernels"] not in ("auto", KERNELS_OF[found]):
             raise UserError(
                 f"backend '{NAME}': option 'kernels': stages run on {found} here; expected auto or "
@@ -128,9 +137,9 @@ class Tetris(EngineBackend):
         shape, cuts = read_architecture(model_dir), plan.cuts()
         rule = SequenceRule(plan.policy, plan.depth, cuts)
         slots, piece = options["max_num_seqs"], options["prefill_tokens"]
-        verifies = options["verify"]
-        threads = options["threads"] or max(1, len(os.sched_getaffinity(0)) // options["stages"])
-        most, kernels = longest(shape, options), KERNELS_OF[device()]
+        verifies, here = options["verify"], is_here(options)
+        threads = options["threads"] or default_threads(options, options["stages"])
+        most, kernels = longest(shape, options), KERNELS_OF[stage_device(options, device())]
         taken = {**options, "max_model_len": most, "threads": threads, "kernels": kernels}
         whole_prompts = kernels == "triton"
         room = max(piece, most) if whole_prompts else piece
@@ -147,7 +156,9 @@ class Tetris(EngineBackend):
                 "thresholds": list(rule.bounds),
             },
             lossless=(verifies or options["measure"] == NEVER) and not is_replay,
-            measured=Measured() if verifies else plan.measured(model.dtype),
+            # what other machines could reach is not known here
+            measured=Measured() if verifies or not here else plan.measured(model.dtype),
+            capabilities=capabilities(options),
         )
         stops = models.stop_ids(model_dir)
         sizes = StateSizes(len(cuts) + 1, slots, room, shape.width)

@@ -1,5 +1,5 @@
-"""What a stage is told to do and what it answers, and the memory in which states pass between
-stages."""
+"""What a stage is told to do and what it answers, and how states pass between stages: in memory that
+all of them share, or with jobs and answers."""
 
 from __future__ import annotations
 
@@ -126,9 +126,11 @@ class SharedStates:
         else:
             (self.spare if place == "spare" else self.prompt[stage])[: len(rows)] = states
 
-    def left_at(self, stages: Int32, rows: StepRows) -> Hidden:
-        """The newest states of `rows`, each behind another stage."""
-        found: Hidden = self.ring[stages, rows.slots, rows.positions % RING]
+    def owed(self, job: StageJob) -> Hidden:
+        """The states with which the job's fills left, each behind another stage."""
+        if job.filled_from is None:
+            return self.spare[: len(job.fills)]
+        found: Hidden = self.ring[job.filled_from, job.fills.slots, job.fills.positions % RING]
         return found
 
     def close(self) -> None:
@@ -136,3 +138,66 @@ class SharedStates:
         os.close(self.number)
         # the mapping has a descriptor of its own, until the last array in it is gone
         del self.ring, self.prompt, self.spare
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedJob:
+    """A job with the states that it needs."""
+
+    job: StageJob
+    before: Hidden | None
+    """(rows, width): with which its rows enter the stage."""
+    owed: Hidden | None
+    """(fills, width): with which its fills left."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedDone:
+    """An answer with the states (rows, width) with which the job's rows left the stage, where
+    somebody will look for them."""
+
+    done: StageDone
+    left: Hidden | None
+
+
+def with_states(job: StageJob, stage: int, states: SharedStates) -> CarriedJob:
+    """What a stage elsewhere is sent."""
+    owed = states.owed(job) if len(job.fills) else None
+    return CarriedJob(job, states.read(job.source, stage, job.rows), owed)
+
+
+def booked(job: StageJob, stage: int, answer: CarriedDone, states: SharedStates) -> StageDone:
+    """What a stage elsewhere answered; its states are where `SharedStates` would have them."""
+    if answer.left is not None:
+        place: Place | None = "spare" if job.recall else job.target
+        assert place is not None
+        states.write(place, stage, job.rows, answer.left)
+    return answer.done
+
+
+class CarriedStates:
+    """To a `Stage` elsewhere its `SharedStates`."""
+
+    def __init__(self) -> None:
+        self.came: CarriedJob | None = None
+        self.left: Hidden | None = None
+
+    def take(self, came: CarriedJob) -> StageJob:
+        """The next job."""
+        self.came, self.left = came, None
+        return came.job
+
+    def read(self, place: Place, stage: int, rows: StepRows) -> Hidden | None:
+        """See `SharedStates`."""
+        assert self.came is not None
+        return self.came.before
+
+    def owed(self, job: StageJob) -> Hidden:
+        """See `SharedStates`."""
+        assert self.came is not None
+        assert self.came.owed is not None
+        return self.came.owed
+
+    def write(self, place: Place, stage: int, rows: StepRows, states: Hidden) -> None:
+        """See `SharedStates`."""
+        self.left = states

@@ -19,7 +19,7 @@ from typing import Any
 from backends.engine.decisions import DecisionHook
 from backends.engine.streams import Output, Stream
 from backends.own.exits.rule import SequenceRule
-from backends.tetris.piped_stages import StageDiedError
+from backends.tetris.workers.piped_stages import StageDiedError
 from backends.tetris.serving.counts import StageCounts
 from backends.tetris.serving.jobs import StageDone
 from backends.tetris.serving.processes import StageProcesses

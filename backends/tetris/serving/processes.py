@@ -1,18 +1,28 @@
-"""The stages' processes of a decoder, with the memory that they share."""
+"""The stages' processes of a decoder, with the states that pass between them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from backends.engine.model.architecture import Architecture
-from backends.tetris.piped_stages import PipedStages
 from backends.tetris.serving import stage
 from backends.tetris.serving.cut_plan import NAME
-from backends.tetris.serving.jobs import SharedStates, StageDone, StageJob, StageSetup
+from backends.tetris.serving.jobs import (
+    SharedStates,
+    StageDone,
+    StageJob,
+    StageSetup,
+    booked,
+    with_states,
+)
+from backends.tetris.workers.options import place_of
+from backends.tetris.workers.piped_stages import PipedStages
 
 
-class StageProcesses(PipedStages[StageSetup, StageJob, StageDone]):
-    """One process for each stage; to `EngineBackend` they are an executor.
+class StageProcesses(PipedStages[StageSetup, Any, Any]):
+    """One process for each stage; to `EngineBackend` they are an executor. Those of this machine
+    share their states' memory; to actors states are sent, and come back.
 
     Args:
         setup: of the first stage; those of the others differ in their number alone.
@@ -30,9 +40,34 @@ class StageProcesses(PipedStages[StageSetup, StageJob, StageDone]):
         self.max_len: int = setup.options["max_model_len"]
         self.count = setup.states.stages
         self.states = SharedStates(setup.states)
+        self._sent: dict[int, StageJob] = {}
+        """To stages that share no memory."""
+        self._is_shared = setup.options["ray"] is None
+        place = place_of(
+            NAME,
+            stage.__name__,
+            setup.options,
+            shared=[self.states.number],
+            needed=[setup.model_dir],
+        )
         setups = [replace(setup, index=index) for index in range(self.count)]
-        within_s = setup.options["answered_within_s"]
-        super().__init__(NAME, stage.__name__, setups, [self.states.number], within_s)
+        super().__init__(NAME, place, setups, setup.options["answered_within_s"])
+
+    def send(self, index: int, job: StageJob, *, hurry: bool = True) -> None:
+        """See `PipedStages.send`."""
+        if self._is_shared:
+            super().send(index, job, hurry=hurry)
+            return
+        self._sent[index] = job
+        super().send(index, with_states(job, index, self.states), hurry=hurry)
+
+    def receive(self, index: int) -> StageDone:
+        """See `PipedStages.receive`."""
+        answer = super().receive(index)
+        if self._is_shared:
+            done: StageDone = answer
+            return done
+        return booked(self._sent.pop(index), index, answer, self.states)
 
     def close(self) -> None:
         """End all processes."""

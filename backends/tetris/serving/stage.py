@@ -13,14 +13,22 @@ import numpy as np
 
 from backends.engine.executors.base import StepRows
 from backends.engine.model.architecture import EngineError
-from backends.tetris.piped_stages import serve
-from backends.tetris.serving.jobs import SharedStates, StageDone, StageJob, StageSetup
+from backends.tetris.workers.piped_stages import serve
+from backends.tetris.serving.jobs import (
+    CarriedDone,
+    CarriedJob,
+    CarriedStates,
+    SharedStates,
+    StageDone,
+    StageJob,
+    StageSetup,
+)
 
 
 class Stage:
     """Does the jobs. Raises `UserError` for what the engine cannot take."""
 
-    def __init__(self, setup: StageSetup, states: SharedStates) -> None:
+    def __init__(self, setup: StageSetup, states: SharedStates | CarriedStates) -> None:
         from backends.tetris.serving.layers.opening import open_layers
 
         self._index, self._states = setup.index, states
@@ -35,11 +43,7 @@ class Stage:
             self._states.write("spare", self._index, job.rows, self._run.left(job.rows))
             return StageDone()
         if len(job.fills):
-            if job.filled_from is None:
-                found = self._states.spare[: len(job.fills)]
-            else:
-                found = self._states.left_at(job.filled_from, job.fills)
-            self._run.fill_from(job.fills, found)
+            self._run.fill_from(job.fills, self._states.owed(job))
         if len(job.rows):
             return self._pass(job)
         self._run.wait()
@@ -100,18 +104,35 @@ def _of(rows: StepRows, numbers: Any) -> StepRows:
     return StepRows(*(column[numbers] for column in rows.table))
 
 
-def main(channel_number: int, memory_number: int) -> None:
-    """Jobs come and answers go over an inherited channel; the process ends with it."""
+def main(channel_number: int, memory_number: int | None = None) -> None:
+    """Jobs come and answers go over an inherited channel; the process ends with it. Without the
+    number of a memory that is shared, states come and go with them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent closes the channel
+    serve(Connection(channel_number), _carried if memory_number is None else _shared(memory_number))
 
+
+def _shared(memory_number: int) -> Callable[[StageSetup], Callable[[StageJob], StageDone]]:
     def opened(setup: StageSetup) -> Callable[[StageJob], StageDone]:
-        stage = Stage(setup, SharedStates(setup.states, memory_number))
+        return _timed(Stage(setup, SharedStates(setup.states, memory_number)))
 
-        def do(job: StageJob) -> StageDone:
-            start = time.perf_counter_ns()
-            done = stage.do(job)
-            return replace(done, busy_us=(time.perf_counter_ns() - start) / 1000)
+    return opened
 
-        return do
 
-    serve(Connection(channel_number), opened)
+def _carried(setup: StageSetup) -> Callable[[CarriedJob], CarriedDone]:
+    states = CarriedStates()
+    timed = _timed(Stage(setup, states))
+
+    def do(came: CarriedJob) -> CarriedDone:
+        done = timed(states.take(came))
+        return CarriedDone(done, states.left)
+
+    return do
+
+
+def _timed(stage: Stage) -> Callable[[StageJob], StageDone]:
+    def do(job: StageJob) -> StageDone:
+        start = time.perf_counter_ns()
+        done = stage.do(job)
+        return replace(done, busy_us=(time.perf_counter_ns() - start) / 1000)
+
+    return do

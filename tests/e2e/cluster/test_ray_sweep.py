@@ -6,19 +6,17 @@ import contextlib
 import importlib.util
 import json
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.support.child import CHILDREN
 from tests.support.harness.command import ROOT, in_full, refused, rows_of
+from tests.support.harness.ray_nodes import RayCluster, ray_cluster
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,42 +36,10 @@ EXPERIMENT: dict[str, Any] = {
 TRIALS = 2 * 2 * 3 * 3
 
 
-@dataclass
-class RayCluster:
-    """The process that holds a cluster."""
-
-    process: subprocess.Popen[str]
-    address: str
-
-    def kill(self, node: int) -> None:
-        """End one of its nodes at once."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print("kill", node, file=self.process.stdin, flush=True)
-        while self.process.stdout.readline().strip() != "killed":
-            assert self.process.poll() is None
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
-    command = [sys.executable, str(CHILDREN / "ray_cluster.py"), str(NODES)]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=ROOT,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        address = ""
-        while ":" not in address:
-            address = process.stdout.readline().strip()
-            assert process.poll() is None
-        yield RayCluster(process, address)
-        process.stdin.close()
-        process.wait(60)
+    with ray_cluster(NODES) as made:
+        yield made
 
 
 def command(folder: Path, cluster: RayCluster) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from backends.tetris.piped_stages import serve
+from backends.tetris.workers.piped_stages import serve
 from harness.core.errors import UserError
 
 HANG, BREAK, FILL, REFUSE = "hang", "break", "fill", "refuse"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from backends.engine.executors.base import RING, StepRows
-from backends.tetris.piped_stages import StageDiedError
+from backends.tetris.workers.piped_stages import StageDiedError
 from backends.tetris.serving.jobs import StageDone, StageJob
 
 WORDS = 50

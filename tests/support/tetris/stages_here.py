@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from backends.engine.model.architecture import Architecture
-from backends.tetris.piped_stages import StageDiedError
+from backends.tetris.workers.piped_stages import StageDiedError
 from backends.tetris.serving.jobs import SharedStates, StageDone, StageJob, StageSetup
 from backends.tetris.serving.stage import Stage
 

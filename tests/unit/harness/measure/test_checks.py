@@ -261,6 +261,10 @@ def test_a_servers_own_work_is_not_noise() -> None:
     assert check(good(100), busy, server) == (True, NOT_SEEN)
     stolen = dataclasses.replace(QUIET, stolen_share=0.9)
     assert not check(good(100), stolen, server)[0]
+    cluster = dataclasses.replace(INFO, capabilities=frozenset({"other-machines"}))
+    unseen = "noise-not-checked: what else the cluster's machines did cannot be seen from here"
+    assert check(good(100), busy, cluster) == (True, [unseen])
+    assert not check(good(100), stolen, cluster)[0]
 
 
 def test_percentile_is_the_one_that_is_published() -> None:

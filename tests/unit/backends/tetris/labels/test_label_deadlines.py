@@ -13,7 +13,7 @@ from backends.classifiers.models.base import RowState
 from backends.tetris.labels.jobs import LabelJob, packed, unpacked
 from backends.tetris.labels.pipeline import LabelPipeline
 from backends.tetris.labels.stages import spans
-from backends.tetris.piped_stages import StageDiedError
+from backends.tetris.workers.piped_stages import StageDiedError
 
 LONG_MS = 600_000.0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -12,9 +11,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
+from backends.tetris.workers.places import StageChannel, StagePlace, StageWorker
 from harness.core.backend import Option
 from harness.core.errors import UserError
-from harness.core.processes.piped import start_child
 
 PATIENCE_S = 10.0
 """For a process to end."""
@@ -76,15 +75,14 @@ def serve(channel: Connection, opened: Callable[[Any], Callable[[Any], Any]]) ->
 
 
 class PipedStages(Generic[Setup, Job, Done]):
-    """One process for each stage, which runs `main` of a module: it is given file descriptors, its
-    channel's first, is sent its setup, and answers None or what it refuses; then a job at a time
-    (`serve`). What a stage raises is raised here, as `MemoryError` or `RuntimeError`.
+    """One process for each stage, wherever it is: it is sent its setup, and answers None or what it
+    refuses; then a job at a time (`serve`). What a stage raises is raised here, as `MemoryError` or
+    `RuntimeError`.
 
     Args:
         backend: whose stages they are, for messages.
-        module: its name.
+        place: starts the processes; it is closed with them.
         setups: of the stages, in order.
-        shared: more file descriptors that all of them are given.
         within_s: ends the process that has not answered a job by then, and one that has not opened
             in another's place after `OPENED_WITHIN_S`; 0: none. Time in which nothing of this
             process ran does not count.
@@ -97,21 +95,19 @@ class PipedStages(Generic[Setup, Job, Done]):
     def __init__(
         self,
         backend: str,
-        module: str,
+        place: StagePlace,
         setups: Sequence[Setup],
-        shared: Sequence[int] = (),
         within_s: float = 0.0,
     ) -> None:
-        self._backend, self._module = backend, module
-        self._setups, self._shared = setups, shared
+        self._backend, self._place, self._setups = backend, place, setups
         self._within_s = within_s
         self._due_s: dict[int, float] = {}
         """Of the jobs that are under way, by `_now_s`."""
         self._stood_s = 0.0
         self._hung, self._anew = set[int](), set[int]()
         self._replacing, self._closed = threading.Lock(), threading.Event()
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._channels: dict[int, Connection] = {}
+        self._workers: dict[int, StageWorker] = {}
+        self._channels: dict[int, StageChannel] = {}
         try:
             for index in range(len(setups)):
                 self._start(index)
@@ -142,9 +138,14 @@ class PipedStages(Generic[Setup, Job, Done]):
 
     def ready(self, busy: Collection[int], timeout_s: float | None = None) -> list[int]:
         """The busy stages that have answered, or died; waits for the first, at most so long."""
-        by_channel = {self._channels[index]: index for index in busy}
-        found = wait(list(by_channel), timeout_s)
-        return sorted(by_channel[channel] for channel in found)  # type: ignore[index]
+        by_channel: dict[Any, int] = {self._channels[index]: index for index in busy}
+        until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = None if timeout_s is None else max(0.0, until_s - time.monotonic())
+            found: list[Any] = wait(list(by_channel), left_s)
+            told = [by_channel[one] for one in found if self._place.has_come(one)]
+            if told or not found:
+                return sorted(told)
 
     def restart(self, index: int) -> None:
         """End a stage's process, whatever it does, and start another one in its place. Raises
@@ -161,7 +162,7 @@ class PipedStages(Generic[Setup, Job, Done]):
 
     def pids(self) -> list[int]:
         """Of the processes, in order."""
-        return [self._processes[index].pid for index in range(len(self._setups))]
+        return [self._workers[index].pid for index in range(len(self._setups))]
 
     def close(self) -> None:
         """End all processes."""
@@ -170,8 +171,9 @@ class PipedStages(Generic[Setup, Job, Done]):
             self._due_s.clear()
             for channel in self._channels.values():
                 channel.close()
-        for index in list(self._processes):
+        for index in list(self._workers):
             self._end(index)
+        self._place.close()
 
     def _now_s(self) -> float:
         return time.monotonic() - self._stood_s
@@ -208,11 +210,11 @@ class PipedStages(Generic[Setup, Job, Done]):
                     # it may have answered and have another job since
                     if late and self._due_s.get(index) == due_s:
                         self._hung.add(index)
-                        self._processes[index].kill()
+                        self._workers[index].kill()
 
     def _start(self, index: int) -> None:
-        process, ours = start_child(self._module, self._shared)
-        self._processes[index], self._channels[index] = process, ours
+        self._workers[index], ours = self._place.start(index)
+        self._channels[index] = ours
         with contextlib.suppress(OSError):
             ours.send(self._setups[index])
 
@@ -227,9 +229,7 @@ class PipedStages(Generic[Setup, Job, Done]):
             raise UserError(refused)
 
     def _death(self, index: int) -> StageDiedError:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._processes[index].wait(PATIENCE_S)
-        told = f"ended with code {self._processes[index].poll()}"
+        told = self._workers[index].ended(PATIENCE_S) or "closed its channel"
         if index in self._hung:
             told = f"gave no answer in its time (answered_within_s: {self._within_s:g})"
         return StageDiedError(self._backend, index, told)
@@ -239,10 +239,7 @@ class PipedStages(Generic[Setup, Job, Done]):
             self._due_s.pop(index, None)
             self._hung.discard(index)
             self._channels.pop(index).close()
-            process = self._processes.pop(index)
-        if not at_once:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(PATIENCE_S)
-                return
-        process.kill()
-        process.wait()
+            worker = self._workers.pop(index)
+        if at_once or worker.ended(PATIENCE_S) is None:
+            worker.kill()
+            worker.ended(PATIENCE_S)

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from backends.tetris import piped_stages
-from backends.tetris.piped_stages import LOOKS, PipedStages, StageDiedError
+from backends.tetris.workers import piped_stages
+from backends.tetris.workers.piped_stages import LOOKS, PipedStages, StageDiedError
+from backends.tetris.workers.places import ProcessPlace
 from harness.core.errors import UserError
 from tests.support.tetris import echo_stage
 
@@ -23,20 +24,22 @@ MORE_THAN_A_PIPE_HOLDS = 1 << 24
 TOLD = r"'played': the process of stage 0 gave no answer in its time \(answered_within_s: 2\)"
 STOPPED_S = 2 * WITHIN_S
 PARENT = """
-from backends.tetris.piped_stages import PipedStages
+from backends.tetris.workers.piped_stages import PipedStages
+from backends.tetris.workers.places import ProcessPlace
 from tests.support.tetris import echo_stage
-stages = PipedStages("played", echo_stage.__name__, [None], within_s=2.0)
+stages = PipedStages("played", ProcessPlace(echo_stage.__name__), [None], within_s=2.0)
 stages.send(0, echo_stage.HANG)
 print(*stages.pids(), flush=True)
 print(stages.receive(0), flush=True)
 """
 
 Stages = PipedStages[None, Any, Any]
+PLACE = ProcessPlace(echo_stage.__name__)
 
 
 @pytest.fixture
 def stages() -> Iterator[Stages]:
-    made: Stages = PipedStages("played", echo_stage.__name__, [None, None], within_s=WITHIN_S)
+    made: Stages = PipedStages("played", PLACE, [None, None], within_s=WITHIN_S)
     yield made
     made.close()
 
@@ -66,7 +69,7 @@ def test_one_that_hangs_is_told_and_replaced_and_others_go_on(stages: Stages) ->
 def test_one_that_does_not_open_in_another_s_place_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(piped_stages, "OPENED_WITHIN_S", WITHIN_S)
     setups: list[Any] = [None]
-    made: Stages = PipedStages("played", echo_stage.__name__, setups, within_s=WITHIN_S)
+    made: Stages = PipedStages("played", PLACE, setups, within_s=WITHIN_S)
     try:
         setups[0] = echo_stage.HANG
         made.start_anew(0)
@@ -94,13 +97,13 @@ def test_what_is_refused_or_raised_at_the_opening_is_told() -> None:
         (echo_stage.BREAK, RuntimeError, "'played': stage 1: ZeroDivisionError: played"),
     ):
         with pytest.raises(kind, match=words):
-            PipedStages("played", echo_stage.__name__, [None, setup])
+            PipedStages("played", PLACE, [None, setup])
 
 
 def test_what_is_refused_in_another_s_place_is_no_bad_input() -> None:
     """It was good when the first one opened."""
     setups: list[Any] = [None]
-    made: Stages = PipedStages("played", echo_stage.__name__, setups)
+    made: Stages = PipedStages("played", PLACE, setups)
     try:
         setups[0] = echo_stage.REFUSE
         with pytest.raises(RuntimeError, match="'played': stage 0 opened again: played"):
@@ -111,7 +114,7 @@ def test_what_is_refused_in_another_s_place_is_no_bad_input() -> None:
 
 def test_nobody_hangs_while_everything_stood_still() -> None:
     """As in a container that is paused."""
-    root = Path(__file__).parents[4]
+    root = Path(__file__).parents[5]
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, cwd=root, text=True
     )

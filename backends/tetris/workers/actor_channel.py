@@ -1,0 +1,121 @@
+"""The channel to an actor: a socket on which it comes, from whatever machine, once it has started."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import secrets
+import socket
+import threading
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from harness.core.errors import UserError
+
+TOKEN_BYTES, PID_BYTES = 32, 8
+HELLO_S = 5.0
+"""For whoever has connected to say who it is."""
+
+
+class ActorChannel:
+    """To `PipedStages` a pipe. What is sent before the actor has come waits for it.
+
+    Args:
+        host: this machine's address, as the actor's machine knows it.
+        placed_within_s: `recv` waits for the actor so long, and raises `UserError` with `unplaced`.
+    """
+
+    def __init__(self, host: str, placed_within_s: float, unplaced: str) -> None:
+        self._listener = socket.create_server((host, 0))
+        self._listener.setblocking(False)
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        self.token = secrets.token_bytes(TOKEN_BYTES)
+        self.pid = 0
+        """Of the actor's process, once it has come."""
+        self._placed_within_s, self._unplaced = placed_within_s, unplaced
+        self._connection: Connection[Any, Any] | None = None
+        self._unsent: list[Any] = []
+        self._gone = False
+        self._lock = threading.Lock()
+
+    def fileno(self) -> int:
+        """See `StageChannel`: of the socket on which it comes, at first."""
+        return (self._connection or self._listener).fileno()
+
+    def send(self, message: Any) -> None:
+        """See `StageChannel`."""
+        if self._connection is None:
+            self._unsent.append(message)
+        else:
+            self._connection.send(message)
+
+    def recv(self) -> Any:
+        """See `StageChannel`."""
+        while self._connection is None:
+            if not self._come(self._placed_within_s):
+                raise UserError(self._unplaced)
+        return self._connection.recv()
+
+    def poll(self, timeout_s: float = 0.0) -> bool:
+        """See `StageChannel`."""
+        if self._connection is None:
+            with contextlib.suppress(EOFError):
+                self._come(timeout_s)
+        return self._gone or (self._connection is not None and self._connection.poll())
+
+    def has_come(self) -> bool:
+        """Whether a readable channel is more than an actor that knocks."""
+        return self._connection is not None or self.poll()
+
+    def give_up(self) -> None:
+        """From any thread: the actor is no more. Whoever waits for it hears the end."""
+        with contextlib.suppress(OSError), self._lock:
+            self._gone = True
+            if self._connection is not None:
+                with socket.socket(fileno=os.dup(self._connection.fileno())) as same:
+                    same.shutdown(socket.SHUT_RDWR)
+                return
+        with contextlib.suppress(OSError):
+            socket.create_connection(self.address, HELLO_S).close()
+
+    def close(self) -> None:
+        """See `StageChannel`."""
+        with self._lock:
+            self._listener.close()
+            if self._connection is not None:
+                self._connection.close()
+
+    def _come(self, timeout_s: float) -> bool:
+        """Let the actor in, if it comes in so long, and nobody else. Raises `EOFError` for one that
+        is no more."""
+        if self._gone:
+            raise EOFError
+        if not wait([self._listener], timeout_s):
+            return False
+        with self._lock:
+            if self._gone:
+                raise EOFError
+            with contextlib.suppress(BlockingIOError):  # another thread has let it in
+                peer, _ = self._listener.accept()
+                with peer:
+                    self._let_in(peer)
+        return True
+
+    def _let_in(self, peer: socket.socket) -> None:
+        peer.settimeout(HELLO_S)
+        told = b""
+        with contextlib.suppress(OSError):
+            while more := peer.recv(TOKEN_BYTES + PID_BYTES - len(told)):
+                told += more
+        if self._connection is not None or not hmac.compare_digest(told[:TOKEN_BYTES], self.token):
+            return
+        self.pid = int.from_bytes(told[TOKEN_BYTES:], "big")
+        peer.settimeout(None)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._connection = Connection(peer.detach())
+        with contextlib.suppress(OSError):  # `recv` tells of it
+            for message in self._unsent:
+                self._connection.send(message)
+        self._unsent.clear()

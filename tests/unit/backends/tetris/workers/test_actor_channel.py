@@ -1,0 +1,108 @@
+"""The socket on which an actor comes: nobody else is let in, and whoever waits hears its end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import pytest
+
+from backends.tetris.workers import actor_channel
+from backends.tetris.workers.actor_channel import PID_BYTES, TOKEN_BYTES, ActorChannel
+from harness.core.errors import UserError
+
+HOST = "127.0.0.1"
+LONG_S = 30.0
+
+
+@pytest.fixture
+def channel() -> Iterator[ActorChannel]:
+    made = ActorChannel(HOST, LONG_S, "unplaced")
+    yield made
+    made.close()
+
+
+def knock(channel: ActorChannel, token: bytes | None = None) -> Connection[Any, Any]:
+    """As an actor does."""
+    peer = socket.create_connection(channel.address)
+    told = channel.token if token is None else token
+    peer.sendall(told + os.getpid().to_bytes(PID_BYTES, "big"))
+    return Connection(peer.detach())
+
+
+def test_what_was_sent_before_it_came_waits_for_it_in_order(channel: ActorChannel) -> None:
+    channel.send("setup")
+    channel.send("job")
+    assert not channel.poll()
+    assert channel.pid == 0
+    with knock(channel) as actor:
+        assert wait([channel], LONG_S) == [channel]
+        assert not channel.has_come(), "that it knocks is no answer"
+        assert [actor.recv(), actor.recv()] == ["setup", "job"]
+        assert channel.pid == os.getpid()
+        actor.send("done")
+        assert wait([channel], LONG_S) == [channel]
+        assert channel.has_come()
+        assert channel.recv() == "done"
+        assert not channel.poll()
+        channel.send("more")
+        assert actor.recv() == "more"
+
+
+@pytest.mark.parametrize("token", [b"", b"0" * TOKEN_BYTES, b"GET / HTTP/1.1\r\n" * 4])
+def test_a_stranger_is_not_let_in(
+    channel: ActorChannel, token: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actor_channel, "HELLO_S", 0.2)
+    channel.send("secret")
+    with knock(channel, token) as stranger:
+        assert wait([channel], LONG_S)
+        assert not channel.has_come()
+        assert channel.pid == 0
+        with pytest.raises((EOFError, OSError)):
+            stranger.recv()
+    with knock(channel) as actor:
+        actor.send("opened")
+        assert channel.recv() == "opened"
+        assert actor.recv() == "secret"
+
+
+def test_one_that_is_no_more_is_heard_to_end_before_it_came(channel: ActorChannel) -> None:
+    threading.Timer(0.2, channel.give_up).start()
+    assert wait([channel], LONG_S) == [channel]
+    assert channel.has_come()
+    assert channel.poll()
+    for _ in range(2):
+        with pytest.raises(EOFError):
+            channel.recv()
+
+
+def test_whoever_waits_for_an_answer_hears_the_end(channel: ActorChannel) -> None:
+    """As when the actor's machine is gone, and with it whoever would have closed its socket."""
+    threading.Timer(0.2, channel.give_up).start()
+    with pytest.raises(EOFError):
+        channel.recv()
+    other = ActorChannel(HOST, LONG_S, "unplaced")
+    with knock(other) as actor:
+        actor.send("opened")
+        assert other.recv() == "opened"
+        threading.Timer(0.2, other.give_up).start()
+        with pytest.raises((EOFError, OSError)):
+            other.recv()
+    other.close()
+
+
+def test_one_that_is_never_placed_is_refused() -> None:
+    made = ActorChannel(HOST, 0.1, "no room")
+    with pytest.raises(UserError, match="^no room$"):
+        made.recv()
+    made.close()
+
+
+def test_to_give_up_what_is_closed_does_nothing(channel: ActorChannel) -> None:
+    channel.close()
+    channel.give_up()

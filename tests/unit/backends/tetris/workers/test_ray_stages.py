@@ -1,0 +1,197 @@
+"""Stages as real Ray actors on this machine: answers, deaths, and the same text as elsewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends import open_backend
+from backends.checkpoints import models
+from backends.tetris.workers.piped_stages import PipedStages, StageDiedError
+from harness.core.backend import Backend
+from harness.core.errors import UserError
+from harness.core.nouns import Model, Request
+from tests.support.harness.sweeping import gone, wait_until
+from tests.support.tetris import echo_stage
+from tests.unit.backends.tetris.serving.test_texts import answers, opened, requests
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
+]
+WITHIN_S = 2.0
+MORE_THAN_A_SOCKET_HOLDS = 1 << 24
+Stages = PipedStages[Any, Any, Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray() -> Iterator[Any]:
+    """Started once: the places below find it there, and leave it."""
+    from backends.tetris.live.devices import start_ray
+
+    started = start_ray(None, cpus=1)
+    yield started
+    started.shutdown()
+
+
+def place(**resources: float) -> Any:
+    from backends.tetris.workers.actors import ActorPlace
+
+    return ActorPlace("played", echo_stage.__name__, None, resources, [Path(__file__)])
+
+
+@pytest.fixture(scope="module")
+def stages() -> Iterator[Stages]:
+    made: Stages = PipedStages("played", place(), [None, None], WITHIN_S)
+    yield made
+    made.close()
+
+
+def test_jobs_of_any_size_are_answered(stages: Stages) -> None:
+    for job in (b"1", MORE_THAN_A_SOCKET_HOLDS, bytes(MORE_THAN_A_SOCKET_HOLDS)):
+        stages.send(0, job)
+        stages.send(1, b"beside")
+        assert stages.receive(0) == (bytes(job) if isinstance(job, int) else job)
+        assert stages.receive(1) == b"beside"
+    assert len(set(stages.pids())) == 2
+    assert os.getpid() not in stages.pids()
+
+
+def test_one_that_is_killed_is_replaced_and_others_go_on(stages: Stages) -> None:
+    dead = stages.pids()[0]
+    os.kill(dead, signal.SIGKILL)
+    stages.send(0, b"lost")
+    stages.send(1, b"1")
+    with pytest.raises(StageDiedError, match=r"'played': the process of stage 0 is gone \("):
+        stages.receive(0)
+    stages.start_anew(0)
+    assert stages.receive(1) == b"1"
+    while not stages.ready([0]):
+        pass
+    stages.opened(0)
+    stages.send(0, b"again")
+    assert stages.receive(0) == b"again"
+    assert stages.pids()[0] != dead
+
+
+def test_one_that_hangs_is_told_and_ended(stages: Stages) -> None:
+    hanging = stages.pids()[1]
+    stages.send(1, echo_stage.HANG)
+    with pytest.raises(StageDiedError, match=r"gave no answer in its time"):
+        stages.receive(1)
+    assert wait_until(lambda: gone(hanging), 20)
+    stages.restart(1)
+    stages.send(1, b"again")
+    assert stages.receive(1) == b"again"
+
+
+def test_what_a_stage_refuses_or_raises_is_told(stages: Stages) -> None:
+    stages.send(0, echo_stage.BREAK)
+    with pytest.raises(RuntimeError, match=r"'played': stage 0: ZeroDivisionError: played"):
+        stages.receive(0)
+    with pytest.raises(UserError, match="^played$"):
+        PipedStages("played", place(), [echo_stage.REFUSE])
+
+
+def test_what_a_node_lacks_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from backends.tetris.workers import actors
+
+    made = place()
+    made._needed = ["/absent/model"]
+    told = r"^backend 'played': option 'ray': node [\d.]+ has no '/absent/model'; expected it"
+    with pytest.raises(UserError, match=told):
+        PipedStages("played", made, [None])
+    monkeypatch.setattr(actors, "sources_digest", lambda: "another")
+    with pytest.raises(UserError, match=r"has another version of decodebench; expected this one"):
+        PipedStages("played", place(), [None])
+
+
+def test_what_no_node_has_is_told_with_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from backends.tetris.workers import actors
+
+    monkeypatch.setattr(actors, "PLACED_WITHIN_S", 1.0)
+    told = r"stage 0 has no actor within 1 s; each asks for V100 2 \(option 'ray_resources'\), and "
+    with pytest.raises(UserError, match=told + "the cluster has .*CPU"):
+        PipedStages("played", place(V100=2), [None])
+
+
+def test_no_actor_is_left_after_the_end() -> None:
+    made: Stages = PipedStages("played", place(), [None, None])
+    pids = made.pids()
+    assert made.ready([0], 0.0) == []
+    made.close()
+    assert wait_until(lambda: all(map(gone, pids)), 20)
+
+
+@pytest.mark.parametrize("verify", [False, True], ids=["lossy", "verified"])
+def test_text_is_that_of_one_process_whoever_is_killed(verify: bool) -> None:
+    exits: dict[str, Any] = {"layers": [2, 4], "thresholds": [0.8, 0.5]}
+    name = "autoregressive" if verify else "own-early-exit"
+    one_process = opened(name, {} if verify else exits)
+    expected, _ = answers(one_process, requests())
+    one_process.close()
+    backend = opened("tetris", {**exits, "stages": 3, "verify": verify, "ray": "local"})
+    first = processes(backend).pids()
+
+    def kill(backend: Backend, tokens: int) -> None:
+        stage = {100: 0, 200: 1, 300: 2}.get(tokens // 100 * 100)
+        if stage is not None and processes(backend).pids()[stage] == first[stage]:
+            os.kill(first[stage], signal.SIGKILL)
+            wait_until(lambda: gone(first[stage]), 20)
+
+    try:
+        found, commits = answers(backend, requests(), meanwhile=kill)
+        assert found == expected
+        replaced = sum(
+            commit.telemetry.get(f"stage_replaced_{stage}", 0)
+            for commit in commits
+            for stage in (1, 2, 3)
+        )
+        assert replaced >= 3
+        assert not set(first) & set(processes(backend).pids())
+        assert backend.info.options["ray"] == "local"
+    finally:
+        backend.close()
+
+
+def processes(backend: Backend) -> Any:
+    return vars(backend)["_executor"]
+
+
+def test_labels_are_those_of_processes_whoever_is_killed() -> None:
+    model = Model("demo-sentiment")
+    folder = models.resolve(model)
+    wanted = [Request(str(n), tuple(range(5, 8 + n % 20)), 1) for n in range(60)]
+
+    def labels(**options: Any) -> dict[str, str | None]:
+        told = {"threads": 1, "threshold": 0.02, "replicas": [2, 1], **options}
+        backend: Any = open_backend("tetris-classifier", folder, model, told)
+        found: dict[str, str | None] = {}
+        try:
+            for one in wanted:
+                backend.submit(one)
+            while len(found) < len(wanted):
+                if options and len(found) >= 20 and backend.workers.pids()[0] == victim(backend):
+                    os.kill(victim(backend), signal.SIGKILL)
+                for commit in backend.poll():
+                    assert commit.request_id not in found
+                    found[commit.request_id] = commit.label
+                backend.wait(0.05)
+        finally:
+            backend.close()
+        return found
+
+    kept: list[int] = []
+
+    def victim(backend: Any) -> int:
+        kept.append(backend.workers.pids()[0])
+        return kept[0]
+
+    assert labels(ray="local") == labels()
+    assert kept
