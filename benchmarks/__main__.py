@@ -53,6 +53,7 @@ SCRIPTS = (
     Script("engine/early_exits", "--models demo --in-flight 2 --tokens 8 --repeats 1"),
     Script("adadecode", "--parts speed --requests 1 --repeats 1"),
     Script("soundness/replay", "--quick"),
+    Script("soundness/exactness", "--quick"),
     Script("soundness/first_tokens", "--tokens 400 --systems autoregressive"),
     Script("soundness/cluster", "--nodes 2 --trials 8 --seconds 0.1"),
     Script("tetris/planner", "--quick"),

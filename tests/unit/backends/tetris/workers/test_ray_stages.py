@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from backends import open_backend
@@ -17,6 +20,7 @@ from backends.tetris.workers.piped_stages import PipedStages, StageDiedError
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import Model, Request
+from tests.support.child import ROOT
 from tests.support.harness.sweeping import gone, wait_until
 from tests.support.tetris import echo_stage
 from tests.unit.backends.tetris.serving.test_texts import answers, opened, requests
@@ -28,6 +32,15 @@ pytestmark = [
 WITHIN_S = 2.0
 MORE_THAN_A_SOCKET_HOLDS = 1 << 24
 Stages = PipedStages[Any, Any, Any]
+PARENT = """
+import time
+from backends.tetris.workers.actors import ActorPlace
+from backends.tetris.workers.piped_stages import PipedStages
+from tests.support.tetris import echo_stage
+place = ActorPlace("played", echo_stage.__name__, None, {}, [])
+print(*PipedStages("played", place, [None, None]).pids(), flush=True)
+time.sleep(600)
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -127,6 +140,18 @@ def test_no_actor_is_left_after_the_end() -> None:
     assert made.ready([0], 0.0) == []
     made.close()
     assert wait_until(lambda: all(map(gone, pids)), 20)
+
+
+def test_neither_an_actor_nor_ray_outlives_a_process_that_is_killed() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, cwd=ROOT)
+    assert parent.stdout is not None
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    raylets = [psutil.Process(pid).ppid() for pid in pids]
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    assert wait_until(lambda: all(map(gone, [*pids, *raylets])), 30)
 
 
 @pytest.mark.parametrize("verify", [False, True], ids=["lossy", "verified"])

@@ -1,0 +1,106 @@
+"""The text of every lossless method of our engine against plain decoding's, token for token.
+
+    python -m benchmarks.soundness.exactness [--methods eagle3 ...] [--requests 8]
+                                             [--dtypes bfloat16 float32] [--quick]
+
+On the demo model and bundled rows of the four workloads: greedy, temperature 0.7, and temperature 1
+with top-p 0.9; each request alone, and eight in flight, so that others come and go meanwhile. Every
+other answer ends early, at a token of its own. Speculative methods draft as many as pay, and nine.
+What plain decoding says alone is the reference, in flight with others too. The last line is JSON:
+by method the answers compared, those that differ, and the tokens drafted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from backends import open_backend
+from backends.checkpoints import models
+from backends.own.drafting.methods import LOOKAHEAD, METHODS
+from benchmarks.adadecode import PLAIN, WORKLOADS, requests_of
+from benchmarks.support.turns import answers
+from harness.core.nouns import Generation, Model, Request, Sampling
+
+DEMO = "demo"
+SAMPLINGS = (Sampling(), Sampling(0.7, seed=1), Sampling(1.0, 0.9, seed=2))
+AT_ONCE = 8
+NINE = {"drafts": 9}
+Variant = tuple[str, dict[str, Any]]
+VARIANTS: dict[str, list[Variant]] = {
+    PLAIN: [(PLAIN, {})],
+    "adadecode": [("adadecode", {"batching": how}) for how in ("ready", "lockstep")],
+    "tetris": [("tetris", {"verify": True, "stages": 3, "layers": [2, 4, 6]})],
+    **{
+        method: [
+            ("speculative", {"method": method, **told})
+            for told in ([{}] if method == LOOKAHEAD else [{}, NINE])
+        ]
+        for method in METHODS
+    },
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--methods", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--requests", type=int, default=8, help="of each workload")
+    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
+    parser.add_argument("--quick", action="store_true", help="the least that it can do")
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.methods, chosen.requests, chosen.dtypes = ["prompt_lookup"], 1, ["bfloat16"]
+    totals = {method: dict.fromkeys(("compared", "different", "drafted"), 0) for method in VARIANTS}
+    for dtype in chosen.dtypes:
+        wanted = [asked(how, chosen.requests, dtype) for how in SAMPLINGS]
+        expected = run((PLAIN, {}), dtype, wanted, 1)
+        for method in chosen.methods:
+            for variant in VARIANTS[method]:
+                for concurrency in (1, AT_ONCE):
+                    add(totals[method], expected, run(variant, dtype, wanted, concurrency))
+            print(f"{dtype} {method}: {json.dumps(totals[method])}", flush=True)
+    print(json.dumps({method: totals[method] for method in chosen.methods}))
+
+
+def asked(how: Sampling, count: int, dtype: str) -> list[Request]:
+    """Requests of all workloads, of which every other one ends in the middle of what plain decoding
+    says."""
+    found = [one for w in WORKLOADS for one in requests_of(DEMO, w, count, how)]
+    said = run((PLAIN, {}), dtype, [found], 1)
+    return [
+        replace(one, stop_ids=(*one.stop_ids, told.token_ids[len(told.token_ids) // 2]))
+        if place % 2
+        else one
+        for place, (one, told) in enumerate(zip(found, said, strict=True))
+    ]
+
+
+def run(
+    variant: Variant, dtype: str, wanted: Sequence[Sequence[Request]], concurrency: int
+) -> list[Generation]:
+    """Every request's answer, one set of them after another."""
+    name, options = variant
+    model = Model(DEMO, dtype=dtype)
+    backend = open_backend(name, models.resolve(model), model, options)
+    try:
+        return [one for some in wanted for one in answers(backend, some, concurrency)]
+    finally:
+        backend.close()
+
+
+def add(
+    total: dict[str, int], expected: Sequence[Generation], found: Sequence[Generation]
+) -> None:
+    """Count answers, and those that differ."""
+    for wanted, told in zip(expected, found, strict=True):
+        assert wanted.request_id == told.request_id
+        total["compared"] += 1
+        total["different"] += wanted.token_ids != told.token_ids
+        total["drafted"] += int(told.telemetry.get("drafted", 0))
+
+
+if __name__ == "__main__":
+    main()
