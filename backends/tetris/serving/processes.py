@@ -6,16 +6,17 @@ from dataclasses import replace
 
 from backends.engine.model.architecture import Architecture
 from backends.tetris.piped_stages import PipedStages
+from backends.tetris.pipeline.replicas import numbered
 from backends.tetris.serving import stage
 from backends.tetris.serving.cut_plan import NAME
 from backends.tetris.serving.jobs import SharedStates, StageDone, StageJob, StageSetup
 
 
 class StageProcesses(PipedStages[StageSetup, StageJob, StageDone]):
-    """One process for each stage; to `EngineBackend` they are an executor.
+    """One process for each worker; to `EngineBackend` they are an executor.
 
     Args:
-        setup: of the first stage; those of the others differ in their number alone.
+        setup: of the first worker; those of the others differ in their numbers alone.
         architecture: the whole model's.
 
     Raises:
@@ -28,13 +29,20 @@ class StageProcesses(PipedStages[StageSetup, StageJob, StageDone]):
     def __init__(self, setup: StageSetup, architecture: Architecture) -> None:
         self.architecture = architecture
         self.max_len: int = setup.options["max_model_len"]
-        self.count = setup.states.stages
         self.states = SharedStates(setup.states)
-        setups = [replace(setup, index=index) for index in range(self.count)]
         within_s = setup.options["answered_within_s"]
-        super().__init__(NAME, stage.__name__, setups, [self.states.number], within_s)
+        super().__init__(NAME, stage.__name__, setups(setup), [self.states.number], within_s)
 
     def close(self) -> None:
         """End all processes."""
         super().close()
         self.states.close()
+
+
+def setups(first: StageSetup) -> list[StageSetup]:
+    """Of all workers, in order, from that of the first."""
+    return [
+        replace(first, index=index, worker=worker)
+        for index, workers in enumerate(numbered(first.states.replicas))
+        for worker in workers
+    ]

@@ -70,7 +70,7 @@ def _on_a_gpu(setup: StageSetup, plan: CutPlan, shape: Architecture) -> tuple[St
 
     place = torch.device("cpu")
     if not INTERPRETED:
-        place = torch.device("cuda", setup.index % torch.cuda.device_count())
+        place = torch.device("cuda", setup.worker % torch.cuda.device_count())
         torch.cuda.set_device(place)
     dtype = getattr(torch, setup.model.dtype)
     weights = load_weights(setup.model_dir, shape, dtype, place, _span(setup, plan))
