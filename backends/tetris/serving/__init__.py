@@ -1,1 +1,1 @@
-"""TETRIS serving a model: its layers cut into stages, a process each, batches of survivors."""
+"""TETRIS serving a model: its layers cut into stages, each in processes of its own, batches of survivors."""

@@ -234,8 +234,8 @@ class PromptQueues(ABC, Generic[Staged]):
 
     def _enter(self) -> None:
         """New streams, in slots; each belongs to the worker of each stage that has the fewest."""
-        # by its slot's number would be as even only while all slots are taken: of the streams that
-        # are left when others end, all may be of one worker
+        # by their slots' numbers would be as even only while all slots are taken: the slots that
+        # were left last are used first, and all of those may be of one worker
         while self._new and (slot := self._free_slot()) is not None:
             stream = self._new.popleft()
             self._free.remove(slot)
