@@ -107,7 +107,7 @@ class SharedStates:
     ring: (stages - 1, slots, RING, width), behind each stage the newest positions of each slot,
         position p in row ``p % RING``.
     prompt: (rooms, rows, width), for each worker and each of the next stage a piece of prompts on
-        its way between them, in the order of `hand_overs`; written to at its first use.
+        its way between them, in the order of `hand_overs`; resident once it was used.
     spare: (rows, width), for a stage that is built again.
     """
 
