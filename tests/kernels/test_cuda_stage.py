@@ -138,15 +138,19 @@ def texts(backend: Backend, deaths: dict[int, int]) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "exits"),
+    ("name", "exits", "replicas"),
     [
-        ("own-early-exit", {"measure": "softmax", "thresholds": [0.05, 0.1]}),
-        ("own-early-exit", {"measure": "state", "threshold": 0.6}),
-        ("autoregressive", {"thresholds": [0.05, 0.1], "verify": True}),
+        ("own-early-exit", {"measure": "softmax", "thresholds": [0.05, 0.1]}, None),
+        ("own-early-exit", {"measure": "state", "threshold": 0.6}, [2, 1, 1]),
+        ("autoregressive", {"thresholds": [0.05, 0.1], "verify": True}, [1, 2, 1]),
     ],
 )
 def test_the_text_is_that_of_one_process(
-    name: str, exits: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    exits: dict[str, Any],
+    replicas: list[int] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of stages that die too. Whoever is interpreted stands on the CPU."""
     write_checkpoint(tmp_path, "llama")
@@ -162,7 +166,7 @@ def test_the_text_is_that_of_one_process(
     alone = open_backend(name, tmp_path, model, of_one)
     expected = texts(alone, {})
     alone.close()
-    stages = {"stages": 3, "prefill_tokens": 16}
+    stages = {"stages": 3, "prefill_tokens": 16, "replicas": replicas}
     piped = Tetris.open(tmp_path, model, settings("tetris", {**room, **exits, **stages}))
     assert piped.info.options["kernels"] == "triton"
     assert texts(piped, {2: 1, 4: 0, 6: 2}) == expected

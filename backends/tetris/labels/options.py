@@ -13,12 +13,12 @@ from backends.classifiers.options import (
     check_cuts,
     even_cuts,
 )
+from backends.tetris.pipeline.replicas import MOST_WORKERS, check_replicas
 from backends.tetris.workers.options import PLACE_OPTIONS
 from backends.tetris.workers.piped_stages import ANSWERED_WITHIN_S
 from harness.core.backend import Option
 from harness.core.errors import UserError
 
-MOST_STAGES = 64
 LEAST_WINDOW_S = 0.1
 """In less a worker runs too few batches to be judged by."""
 AUTO = "auto"
@@ -26,7 +26,7 @@ AUTO = "auto"
 PIPELINE_OPTIONS: dict[str, Option] = {
     **BATCH_OPTIONS,
     **RAMP_OPTIONS,
-    "stages": Option(int, 2, "parts that the layers are cut into", minimum=1, maximum=MOST_STAGES),
+    "stages": Option(int, 2, "parts that the layers are cut into", minimum=1, maximum=MOST_WORKERS),
     "layers": Option(
         list, None, "layers behind which a stage ends; default: even stages", minimum=1
     ),
@@ -35,7 +35,7 @@ PIPELINE_OPTIONS: dict[str, Option] = {
         None,
         "processes or actors, each of which runs one stage; default: as many as replicas, or stages",
         minimum=1,
-        maximum=MOST_STAGES,
+        maximum=MOST_WORKERS,
     ),
     "replicas": Option(
         list,
@@ -43,7 +43,7 @@ PIPELINE_OPTIONS: dict[str, Option] = {
         "workers of each stage, in order; auto: the workers shared out evenly until the first "
         "window's end, then as planned; default: one each",
         minimum=1,
-        maximum=MOST_STAGES,
+        maximum=MOST_WORKERS,
         words=(AUTO,),
     ),
     "replan_s": Option(
@@ -95,14 +95,7 @@ def _check_replicas(name: str, options: Mapping[str, Any]) -> None:
         told = "who leaves is seen only while it serves; expected option 'replan_s' above 0"
         raise UserError(f"{where} 'replicas': {AUTO}: {told}, or a list")
     if isinstance(replicas, list):
-        if not all(type(one) is int for one in replicas):
-            raise UserError(f"{where} 'replicas': expected whole numbers, got {replicas!r}")
-        if len(replicas) != stages:
-            told = f"names workers of {len(replicas)} stages; expected {stages} (option 'stages')"
-            raise UserError(f"{where} 'replicas': {told}")
-        if sum(replicas) > MOST_STAGES:
-            told = f"add up to {sum(replicas)} workers; expected at most {MOST_STAGES}"
-            raise UserError(f"{where} 'replicas': {told}")
+        check_replicas(name, stages, replicas)
         if workers is not None and sum(replicas) != workers:
             told = f"{replicas!r} add up to {sum(replicas)}; option 'workers' is {workers}"
             raise UserError(f"{where} 'replicas': {told}")

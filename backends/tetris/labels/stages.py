@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from backends.tetris.pipeline.fusion import FusionQueue
+from backends.tetris.pipeline.replicas import numbered
 
 WEIGHT = 0.2
 """Of the last batch in the time that a stage's batches take."""
@@ -36,9 +36,8 @@ class ServedStage:
 
 def spans(ends: Sequence[int], replicas: Sequence[int]) -> list[StageSpan]:
     """The stages up to each of `ends`, with so many workers, numbered from the first stage on."""
-    above = list(accumulate(replicas))
     firsts = (0, *ends[:-1])
     return [
-        StageSpan(first, end, tuple(range(most - count, most)))
-        for first, end, most, count in zip(firsts, ends, above, replicas, strict=True)
+        StageSpan(first, end, tuple(workers))
+        for first, end, workers in zip(firsts, ends, numbered(replicas), strict=True)
     ]

@@ -1,1 +1,2 @@
-"""TETRIS serving a model: its layers cut into stages, a process each, batches of survivors."""
+"""TETRIS serving a model: its layers cut into stages, a process or more each, with batches of
+survivors."""

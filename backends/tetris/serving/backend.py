@@ -1,4 +1,4 @@
-"""TETRIS as a backend: an early-exit model as a pipeline of stages, a process each."""
+"""TETRIS as a backend: an early-exit model as a pipeline of stages, in processes of their own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from backends.early_exit.settings import EXIT_OPTIONS, check_exit_options
 from backends.own.backend import OPTIONS, EngineBackend, check_fit, device, longest
 from backends.own.decisions import Recorder, Replayer
 from backends.own.exits.rule import SequenceRule, columns
+from backends.tetris.pipeline.replicas import MOST_WORKERS, check_replicas
 from backends.tetris.serving.cut_plan import NAME, CutPlan, traced
 from backends.tetris.workers.options import (
     PLACE_OPTIONS,
@@ -30,7 +31,6 @@ from harness.core.nouns import REPLAYED, BackendInfo, Measured, Model
 
 KERNELS_OF = {"cpu": "native", "cuda": "triton"}
 """What runs a stage's layers on a device."""
-MOST_STAGES = 64
 
 
 class Tetris(EngineBackend):
@@ -55,13 +55,20 @@ class Tetris(EngineBackend):
         "kernels": replace(
             OPTIONS["kernels"],
             choices=("auto", *KERNELS_OF.values()),
-            help="native (C++) on a CPU, triton on GPUs, a stage on each by turns",
+            help="native (C++) on a CPU, triton on GPUs, a worker on each by turns",
         ),
         "threads": replace(
-            OPTIONS["threads"], help="CPU threads of each stage; default: the cores, shared out"
+            OPTIONS["threads"], help="CPU threads of each worker; default: the cores, shared out"
         ),
         "stages": Option(
-            int, 2, "processes that the layers are cut into", minimum=1, maximum=MOST_STAGES
+            int, 2, "parts that the layers are cut into", minimum=1, maximum=MOST_WORKERS
+        ),
+        "replicas": Option(
+            list,
+            None,
+            "workers of each stage, in order, a process each; default: one each",
+            minimum=1,
+            maximum=MOST_WORKERS,
         ),
         "verify": Option(
             bool,
@@ -100,6 +107,8 @@ class Tetris(EngineBackend):
         """Raise `UserError` for options that contradict each other, for what does not fit the
         model or the device."""
         check_place(NAME, options)
+        if options["replicas"] is not None:
+            check_replicas(NAME, options["stages"], options["replicas"])
         found = stage_device(options, device())
         if options["kernels"] not in ("auto", KERNELS_OF[found]):
             raise UserError(
@@ -138,7 +147,8 @@ class Tetris(EngineBackend):
         rule = SequenceRule(plan.policy, plan.depth, cuts)
         slots, piece = options["max_num_seqs"], options["prefill_tokens"]
         verifies, here = options["verify"], is_here(options)
-        threads = options["threads"] or default_threads(options, options["stages"])
+        replicas = tuple(options["replicas"] or [1] * options["stages"])
+        threads = options["threads"] or default_threads(options, sum(replicas))
         most, kernels = longest(shape, options), KERNELS_OF[stage_device(options, device())]
         taken = {**options, "max_model_len": most, "threads": threads, "kernels": kernels}
         whole_prompts = kernels == "triton"
@@ -152,6 +162,7 @@ class Tetris(EngineBackend):
             options={
                 **taken,
                 "layers": list(cuts),
+                "replicas": list(replicas),
                 "threshold": None,
                 "thresholds": list(rule.bounds),
             },
@@ -161,7 +172,7 @@ class Tetris(EngineBackend):
             capabilities=capabilities(options),
         )
         stops = models.stop_ids(model_dir)
-        sizes = StateSizes(len(cuts) + 1, slots, room, shape.width)
+        sizes = StateSizes(replicas, slots, room, shape.width)
         setup = StageSetup(0, cuts, model_dir, model, taken, threads, sizes)
         processes = StageProcesses(setup, shape)
         queued: Any = DraftQueues if verifies else StageQueues
@@ -171,7 +182,7 @@ class Tetris(EngineBackend):
             rule,
             [end - start for start, end in zip((0, *cuts), (*cuts, plan.depth), strict=True)],
             queued(
-                len(cuts) + 1,
+                replicas,
                 rule,
                 slots=slots,
                 batch=options["batch"],

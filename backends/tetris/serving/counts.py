@@ -6,6 +6,7 @@ is told next. Only the sums over a trial mean anything (see `results.metrics.sta
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from backends.tetris.serving.jobs import StageDone
@@ -17,14 +18,25 @@ class StageCounts:
 
     Args:
         layers: of each stage.
+        workers: of each stage; of one that has several their time is told.
     """
 
-    def __init__(self, layers: Sequence[int]) -> None:
-        self._layers = layers
+    def __init__(self, layers: Sequence[int], workers: Sequence[int]) -> None:
+        self._layers, self._workers = layers, workers
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
         self._sums: dict[str, float] = {}
+        self._since_ns: int | None = None
+
+    def begin(self) -> None:
+        """A stream has come: since the first one workers could have worked."""
+        if self._since_ns is None:
+            self._since_ns = time.monotonic_ns()
 
     def done(self, stage: int, assigned: Assigned, answer: StageDone) -> None:
-        """A stage has done what it was asked."""
+        """A worker of a stage has done what it was asked."""
         rows = 0 if assigned.piece is not None else len(assigned.job.rows)
         self._add("filled", stage, len(assigned.job.fills))
         if not rows:
@@ -38,11 +50,16 @@ class StageCounts:
         self._add("pass_us", stage, answer.busy_us)
 
     def replaced(self, stage: int) -> None:
-        """Another process has taken its process's place."""
+        """Another process has taken the place of one of its processes."""
         self._add("replaced", stage, 1)
 
     def take(self) -> dict[str, float]:
         """All sums by name, ``stage_NAME_I`` with stages from 1, and begin anew."""
+        if self._sums and self._since_ns is not None:
+            before, self._since_ns = self._since_ns, time.monotonic_ns()
+            for stage, count in enumerate(self._workers):
+                if count > 1:
+                    self._add("worker_us", stage, count * (self._since_ns - before) / 1000)
         found, self._sums = self._sums, {}
         return found
 

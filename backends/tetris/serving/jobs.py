@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from backends.engine.executors.base import RING, Int32, StepRows
 from backends.engine.sampling import TokenSampling
+from backends.tetris.pipeline.replicas import hand_overs
 from harness.core.nouns import Model
 
 Hidden = NDArray[np.float32]
@@ -23,11 +24,13 @@ Place = Literal["tokens", "ring", "prompt", "spare"]
 NOTHING = StepRows((), (), ())
 UNASKED = -math.inf
 """A bound that every confidence exceeds."""
+NO_ROOM = -1
+"""The number of what nothing comes from or goes to."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageSetup:
-    """One stage of a model, in the words that its process needs to open it."""
+    """One stage of a model, in the words that a process of it needs to open it."""
 
     index: int
     cuts: tuple[int, ...]
@@ -37,6 +40,8 @@ class StageSetup:
     options: Mapping[str, Any]
     threads: int
     states: StateSizes
+    worker: int = 0
+    """Whose it is, numbered through all stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class StageJob:
     """Where the rows' states are; "tokens": nowhere, their tokens' embeddings begin."""
     target: Place | None = None
     """Where the next stage will look for them."""
+    rooms: tuple[int, int] = (NO_ROOM, NO_ROOM)
+    """Of prompts: the numbers of the rooms that their states come from and go to."""
     asked: Int32 | None = None
     """Numbers of the rows whose next token may be told, ascending; none where it is None."""
     bounds: tuple[float, ...] = ()
@@ -81,11 +88,17 @@ class StageDone:
 class StateSizes:
     """Of the shared memory."""
 
-    stages: int
+    replicas: tuple[int, ...]
+    """Workers of each stage."""
     slots: int
     rows: int
     """Of a piece of prompts."""
     width: int
+
+    @property
+    def stages(self) -> int:
+        """How many there are."""
+        return len(self.replicas)
 
 
 class SharedStates:
@@ -93,14 +106,16 @@ class SharedStates:
 
     ring: (stages - 1, slots, RING, width), behind each stage the newest positions of each slot,
         position p in row ``p % RING``.
-    prompt: (stages - 1, rows, width), behind each stage one piece of prompts.
+    prompt: (rooms, rows, width), for each worker and each of the next stage a piece of prompts on
+        its way between them, in the order of `hand_overs`; resident once it was used.
     spare: (rows, width), for a stage that is built again.
     """
 
     def __init__(self, sizes: StateSizes, number: int | None = None) -> None:
         """The memory behind a file descriptor, or new memory."""
         cuts, width = sizes.stages - 1, sizes.width
-        shapes = ((cuts, sizes.slots, RING, width), (cuts, sizes.rows, width), (sizes.rows, width))
+        rooms = len(hand_overs(sizes.replicas))
+        shapes = ((cuts, sizes.slots, RING, width), (rooms, sizes.rows, width), (sizes.rows, width))
         counts = [int(np.prod(shape)) for shape in shapes]
         self.number = os.memfd_create("decodebench-stages") if number is None else number
         if number is None:
@@ -110,21 +125,23 @@ class SharedStates:
         found = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
         self.ring, self.prompt, self.spare = found
 
-    def read(self, place: Place, stage: int, rows: StepRows) -> Hidden | None:
-        """The states with which `rows` enter a stage."""
+    def read(self, place: Place, stage: int, rows: StepRows, room: int = NO_ROOM) -> Hidden | None:
+        """The states with which `rows` enter a stage; prompts from a room."""
         if place == "tokens":
             return None
         if place == "ring":
             found: Hidden = self.ring[stage - 1, rows.slots, rows.positions % RING]
             return found
-        return (self.spare if place == "spare" else self.prompt[stage - 1])[: len(rows)]
+        return (self.spare if place == "spare" else self.prompt[room])[: len(rows)]
 
-    def write(self, place: Place, stage: int, rows: StepRows, states: Hidden) -> None:
-        """The states with which `rows` left a stage."""
+    def write(
+        self, place: Place, stage: int, rows: StepRows, states: Hidden, room: int = NO_ROOM
+    ) -> None:
+        """The states with which `rows` left a stage; prompts to a room."""
         if place == "ring":
             self.ring[stage, rows.slots, rows.positions % RING] = states
         else:
-            (self.spare if place == "spare" else self.prompt[stage])[: len(rows)] = states
+            (self.spare if place == "spare" else self.prompt[room])[: len(rows)] = states
 
     def owed(self, job: StageJob) -> Hidden:
         """The states with which the job's fills left, each behind another stage."""
@@ -163,7 +180,7 @@ class CarriedDone:
 def with_states(job: StageJob, stage: int, states: SharedStates) -> CarriedJob:
     """What a stage elsewhere is sent."""
     owed = states.owed(job) if len(job.fills) else None
-    return CarriedJob(job, states.read(job.source, stage, job.rows), owed)
+    return CarriedJob(job, states.read(job.source, stage, job.rows, job.rooms[0]), owed)
 
 
 def booked(job: StageJob, stage: int, answer: CarriedDone, states: SharedStates) -> StageDone:
@@ -171,7 +188,7 @@ def booked(job: StageJob, stage: int, answer: CarriedDone, states: SharedStates)
     if answer.left is not None:
         place: Place | None = "spare" if job.recall else job.target
         assert place is not None
-        states.write(place, stage, job.rows, answer.left)
+        states.write(place, stage, job.rows, answer.left, job.rooms[1])
     return answer.done
 
 
@@ -187,7 +204,7 @@ class CarriedStates:
         self.came, self.left = came, None
         return came.job
 
-    def read(self, place: Place, stage: int, rows: StepRows) -> Hidden | None:
+    def read(self, place: Place, stage: int, rows: StepRows, room: int = NO_ROOM) -> Hidden | None:
         """See `SharedStates`."""
         assert self.came is not None
         return self.came.before
@@ -198,6 +215,8 @@ class CarriedStates:
         assert self.came.owed is not None
         return self.came.owed
 
-    def write(self, place: Place, stage: int, rows: StepRows, states: Hidden) -> None:
+    def write(
+        self, place: Place, stage: int, rows: StepRows, states: Hidden, room: int = NO_ROOM
+    ) -> None:
         """See `SharedStates`."""
         self.left = states

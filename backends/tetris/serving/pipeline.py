@@ -1,4 +1,4 @@
-"""Decoding through stages that work at the same time, with a queue before each.
+"""Decoding through stages that work at the same time, with a queue before each worker.
 
 A stream's newest token waits before a stage; the stage takes all that wait, runs them as one batch,
 and asks its ramp. Who is sure has the next token, which waits before the first stage at once; the
@@ -7,8 +7,10 @@ section 3.3). The stages behind a ramp owe a token that left there its keys and 
 filled from the state that it left with, for all streams together, before a token of one that owes
 runs there. Prompts go through in pieces, by turns with tokens.
 
-Each stage takes a stream's positions in order, so that what it has done is a count. What it was
-asked is booked when it answers: of a stage that dies nothing has happened.
+A stage has one worker or more, each with a process and a queue of its own, and each with streams of
+its own: their keys and values are there. It takes a stream's positions in order, so that what it
+has done is a count. What it was asked is booked when it answers: of one that dies nothing has
+happened.
 """
 
 from __future__ import annotations
@@ -28,18 +30,18 @@ from backends.tetris.serving.rebuilding import Rebuilding
 from backends.tetris.serving.staged import StagedStream
 
 MOST_DEATHS = 5
-"""Of a stage in a row, none of its jobs done between."""
+"""Of a worker in a row, none of its jobs done between."""
 
 
 class StagePipeline:
     """Runs streams to their ends, as `backends.engine.decoder.Decoder` does.
 
     Args:
-        processes: the stages.
+        processes: the workers.
         rule: who leaves where; exit number i is at the end of stage i.
         layers: of each stage.
-        queues: before the stages.
-        rows: of a piece in which a stage is rebuilt.
+        queues: before the workers.
+        rows: of a piece in which a worker is rebuilt.
         decisions: sees each confidence, and may overrule it.
     """
 
@@ -57,76 +59,71 @@ class StagePipeline:
         self._queues, self._decisions = queues, decisions
         self._last = len(layers) - 1
         self._rebuilding = Rebuilding(processes, rows)
-        self._counts = StageCounts(layers)
-        self._at_work: dict[int, Assigned] = {}
+        self._counts = StageCounts(layers, [len(some) for some in queues.workers])
+        self._at_work = queues.at_work
         self._late: list[tuple[int, Assigned, StageDone]] = []
-        """Answers that came while a stage was replaced."""
-        self._deaths = [0] * len(layers)
+        """By stage, answers that came while a worker was replaced."""
+        self._deaths = [0] * len(queues.stage_of)
 
     def add(self, stream: Stream) -> None:
         """Queue a stream."""
+        self._counts.begin()
         self._queues.add(stream)
 
     def reset(self) -> None:
-        """Forget every stream, as soon as no stage works for any."""
+        """Forget every stream, as soon as nobody works for any."""
         while self._at_work:
-            for index in self._processes.ready(self._at_work):
-                self._answer(index)
+            for worker in self._processes.ready(self._at_work):
+                self._answer(worker)
         self._late.clear()
         self._queues.clear()
-        self._counts.take()
-        self._deaths = [0] * len(self._layers)
+        self._counts.clear()
+        self._deaths = [0] * len(self._deaths)
 
     def step(self) -> list[Output]:
-        """Give every idle stage what it can do, until a token is told; nothing where nothing is
-        under way. Raises `RuntimeError` where stages keep dying."""
+        """Give every idle worker what it can do, until a token is told; nothing where nothing is
+        under way. Raises `RuntimeError` where workers keep dying."""
         outputs: list[Output] = []
         while not outputs:
             self._give()
             if not self._at_work and not self._late:
                 break
-            for index in [] if self._late else self._processes.ready(self._at_work):
-                self._answer(index)
+            for worker in [] if self._late else self._processes.ready(self._at_work):
+                self._answer(worker)
             late, self._late = self._late, []
-            for index, assigned, done in late:
-                outputs += self._taken(index, assigned, done)
+            for stage, assigned, done in late:
+                outputs += self._taken(stage, assigned, done)
         return outputs
 
     def _give(self) -> None:
         """The last stages first: they have the oldest tokens."""
-        for index in reversed(range(len(self._layers))):
-            if index in self._at_work:
-                continue
-            assigned = self._queues.take(index)
-            if assigned is None:
-                continue
-            self._at_work[index] = assigned
-            self._processes.send(index, assigned.job)
+        for worker in reversed(range(len(self._deaths))):
+            if worker not in self._at_work and (assigned := self._queues.take(worker)) is not None:
+                self._processes.send(worker, assigned.job)
 
-    def _answer(self, index: int) -> None:
-        """Hear what a stage has to say."""
-        if index not in self._at_work:
+    def _answer(self, worker: int) -> None:
+        """Hear what a worker has to say."""
+        if worker not in self._at_work:
             return  # it was heard, or put back, when another one died
         try:
-            self._hear(index)
+            self._hear(worker)
         except StageDiedError as death:
             self._recover(death)
 
-    def _hear(self, index: int) -> None:
+    def _hear(self, worker: int) -> None:
         try:
-            done = self._processes.receive(index)
+            done = self._processes.receive(worker)
         except Exception as error:
             if not isinstance(error, StageDiedError):  # it has answered: nobody waits for it
-                self._queues.put_back(index, self._at_work.pop(index))
+                self._queues.put_back(worker)
             raise
-        self._deaths[index] = 0
-        assigned = self._at_work.pop(index)
-        # at once: a stage that is rebuilt meanwhile, this one too, has to have these positions
-        self._queues.done(index, assigned)
-        self._late.append((index, assigned, done))
+        self._deaths[worker] = 0
+        # at once: a worker that is rebuilt meanwhile, this one too, has to have these positions
+        assigned = self._queues.done(worker)
+        self._late.append((self._queues.stage_of[worker], assigned, done))
 
     def _taken(self, index: int, assigned: Assigned, done: StageDone) -> list[Output]:
-        """What a stage's answer tells."""
+        """What the answer of a stage's worker tells."""
         self._counts.done(index, assigned, done)
         if assigned.piece is None:
             return self._passed(index, assigned, done)
@@ -191,26 +188,27 @@ class StagePipeline:
             self._queues.leave(one)
 
     def _recover(self, death: StageDiedError) -> None:
-        """Another process takes the stage's place, and gets its keys and values again; of others
+        """Another process takes the worker's place, and gets its keys and values again; of others
         that die meanwhile likewise. Raises `RuntimeError` after `MOST_DEATHS` in a row."""
         dead = {death.index}
-        for index in sorted(self._at_work.keys() - dead):
+        for worker in sorted(self._at_work.keys() - dead):
             try:
-                self._hear(index)
+                self._hear(worker)
             except StageDiedError as other:
                 dead.add(other.index)
-        for index in dead:
-            self._queues.put_back(index, self._at_work.pop(index))
+        for worker in dead:
+            self._queues.put_back(worker)
         while dead:
-            index = min(dead)
-            self._deaths[index] += 1
-            if (deaths := self._deaths[index]) > MOST_DEATHS:
+            worker = min(dead)
+            stage = self._queues.stage_of[worker]
+            self._deaths[worker] += 1
+            if (deaths := self._deaths[worker]) > MOST_DEATHS:
                 raise RuntimeError(f"{death}; {deaths} died in a row") from death
             try:
-                self._processes.restart(index)
-                self._counts.replaced(index)
-                self._rebuilding.rebuild(index, self._queues.streams.values())
+                self._processes.restart(worker)
+                self._counts.replaced(stage)
+                self._rebuilding.rebuild(stage, self._queues.owned_by(worker))
             except StageDiedError as other:
                 dead.add(other.index)
             else:
-                dead.remove(index)
+                dead.remove(worker)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from backends.engine.model.architecture import Architecture
+from backends.tetris.pipeline.replicas import numbered
 from backends.tetris.serving import stage
 from backends.tetris.serving.cut_plan import NAME
 from backends.tetris.serving.jobs import (
@@ -21,11 +22,11 @@ from backends.tetris.workers.piped_stages import PipedStages
 
 
 class StageProcesses(PipedStages[StageSetup, Any, Any]):
-    """One process for each stage; to `EngineBackend` they are an executor. Those of this machine
+    """One process for each worker; to `EngineBackend` they are an executor. Those of this machine
     share their states' memory; to actors states are sent, and come back.
 
     Args:
-        setup: of the first stage; those of the others differ in their number alone.
+        setup: of the first worker; those of the others differ in their numbers alone.
         architecture: the whole model's.
 
     Raises:
@@ -38,7 +39,6 @@ class StageProcesses(PipedStages[StageSetup, Any, Any]):
     def __init__(self, setup: StageSetup, architecture: Architecture) -> None:
         self.architecture = architecture
         self.max_len: int = setup.options["max_model_len"]
-        self.count = setup.states.stages
         self.states = SharedStates(setup.states)
         self._sent: dict[int, StageJob] = {}
         """To stages that share no memory."""
@@ -50,8 +50,9 @@ class StageProcesses(PipedStages[StageSetup, Any, Any]):
             shared=[self.states.number],
             needed=[setup.model_dir],
         )
-        setups = [replace(setup, index=index) for index in range(self.count)]
-        super().__init__(NAME, place, setups, setup.options["answered_within_s"])
+        workers = setups(setup)
+        self._stage_of = [one.index for one in workers]
+        super().__init__(NAME, place, workers, setup.options["answered_within_s"])
 
     def send(self, index: int, job: StageJob, *, hurry: bool = True) -> None:
         """See `PipedStages.send`."""
@@ -59,7 +60,7 @@ class StageProcesses(PipedStages[StageSetup, Any, Any]):
             super().send(index, job, hurry=hurry)
             return
         self._sent[index] = job
-        super().send(index, with_states(job, index, self.states), hurry=hurry)
+        super().send(index, with_states(job, self._stage_of[index], self.states), hurry=hurry)
 
     def receive(self, index: int) -> StageDone:
         """See `PipedStages.receive`."""
@@ -67,9 +68,18 @@ class StageProcesses(PipedStages[StageSetup, Any, Any]):
         if self._is_shared:
             done: StageDone = answer
             return done
-        return booked(self._sent.pop(index), index, answer, self.states)
+        return booked(self._sent.pop(index), self._stage_of[index], answer, self.states)
 
     def close(self) -> None:
         """End all processes."""
         super().close()
         self.states.close()
+
+
+def setups(first: StageSetup) -> list[StageSetup]:
+    """Of all workers, in order, from that of the first."""
+    return [
+        replace(first, index=index, worker=worker)
+        for index, workers in enumerate(numbered(first.states.replicas))
+        for worker in workers
+    ]

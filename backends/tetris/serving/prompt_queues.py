@@ -1,17 +1,20 @@
-"""What waits before stages in every pipeline: prompts, which go through in pieces, and slots."""
+"""What waits before workers in every pipeline: prompts, which go through in pieces, and slots."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 from backends.engine.decisions import DecisionHook
 from backends.engine.passes import Span, ends_of, rows_of
 from backends.engine.streams import Stream
 from backends.own.exits.rule import SequenceRule
-from backends.tetris.serving.jobs import UNASKED, StageJob
+from backends.tetris.pipeline.replicas import hand_overs, numbered
+from backends.tetris.serving.jobs import NO_ROOM, UNASKED, StageJob
 from backends.tetris.serving.staged import RunSpan, StagedStream
 
 Staged = TypeVar("Staged", bound=StagedStream)
@@ -19,7 +22,7 @@ Staged = TypeVar("Staged", bound=StagedStream)
 
 @dataclass(slots=True)
 class Assigned:
-    """What a stage is doing."""
+    """What a worker is doing."""
 
     job: StageJob
     inside: list[StagedStream] = field(default_factory=list)
@@ -33,13 +36,14 @@ class Assigned:
 
 
 class PromptQueues(ABC, Generic[Staged]):
-    """Prompts before each of `count` stages; what their tokens do is a subclass's matter.
+    """Prompts before each worker; what their tokens do is a subclass's matter. Of each stage a
+    stream belongs to one worker for its whole life: its keys and values are in that one's process.
 
     Args:
-        count: stages.
+        replicas: workers of each stage.
         rule: who is sure where.
         slots: streams under way at most.
-        batch: rows that a stage behind a ramp waits for as long as more may come, and so many
+        batch: rows that a worker behind a ramp waits for as long as more may come, and so many
             times at most.
         prefill_tokens: of a piece of prompts, at most.
         whole_prompts: no prompt is cut; a longer one is a piece by itself.
@@ -48,7 +52,7 @@ class PromptQueues(ABC, Generic[Staged]):
 
     def __init__(
         self,
-        count: int,
+        replicas: Sequence[int],
         rule: SequenceRule,
         *,
         slots: int,
@@ -57,27 +61,34 @@ class PromptQueues(ABC, Generic[Staged]):
         whole_prompts: bool = False,
         replayed: DecisionHook | None = None,
     ) -> None:
-        self._count, self._slots = count, slots
+        self._count, self._slots = len(replicas), slots
         self._rule, self._batch, self._replayed = rule, batch, replayed
         self._prefill_tokens, self._whole_prompts = prefill_tokens, whole_prompts
+        self.workers = numbered(replicas)
+        """Of each stage."""
+        self.stage_of = [stage for stage, count in enumerate(replicas) for _ in range(count)]
+        """Of each worker."""
         self.streams: dict[str, Staged] = {}
         """Those with a slot, by id."""
-        self._released: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+        self.at_work: dict[int, Assigned] = {}
+        """By worker."""
+        self._rooms = {pair: number for number, pair in enumerate(hand_overs(replicas))}
+        self._released: list[list[tuple[int, int]]] = [[] for _ in self.stage_of]
         self.clear()
 
     def clear(self) -> None:
-        """Forget every stream."""
+        """Forget every stream; nobody is at work."""
         for one in self.streams.values():
             self._release(one)
         self.streams.clear()
         self._new: deque[Stream] = deque()
-        self._half_booked: Staged | None = None
-        self._pieces: list[list[Span] | None] = [None] * self._count
-        self._kept_free: list[bool] = [True] * self._count
-        """Whether the room for a piece behind each stage is free."""
-        self._tokens_next = [False] * self._count
-        self._held_back = [0] * self._count
-        """How often each stage could have run those who wait and waited for more."""
+        self._pieces: list[list[list[Span]]] = [[] for _ in self.stage_of]
+        """That wait before each worker."""
+        self._full = set[int]()
+        """Rooms that have a piece, or are to have it."""
+        self._tokens_next = [False] * len(self.stage_of)
+        self._held_back = [0] * len(self.stage_of)
+        """How often each worker could have run those who wait and waited for more."""
         self._free = list(range(self._slots))[::-1]
 
     def add(self, stream: Stream) -> None:
@@ -90,35 +101,45 @@ class PromptQueues(ABC, Generic[Staged]):
         self._free.append(one.stream.slot)
         self._release(one)
 
-    def take(self, stage: int) -> Assigned | None:
-        """What an idle stage does next: prompts and tokens by turns."""
-        found = None if self._tokens_next[stage] else self._piece(stage)
+    def take(self, worker: int) -> Assigned | None:
+        """What an idle worker does next: prompts and tokens by turns."""
+        self._enter()
+        found = None if self._tokens_next[worker] else self._piece(worker)
         if found is None:
-            found = self._tokens(stage) or self._piece(stage) or self._filling(stage)
+            found = self._tokens(worker) or self._piece(worker) or self._filling(worker)
         if found is None:
             return None
-        self._tokens_next[stage] = found.piece is not None
-        released, self._released[stage] = self._released[stage], []
+        self._tokens_next[worker] = found.piece is not None
+        released, self._released[worker] = self._released[worker], []
         found.job = replace(found.job, released=tuple(released))
+        self.at_work[worker] = found
         return found
 
-    def done(self, stage: int, assigned: Assigned) -> None:
-        """Book what a stage has done."""
+    def done(self, worker: int) -> Assigned:
+        """Book what a worker has done."""
+        assigned, stage = self.at_work.pop(worker), self.stage_of[worker]
         for stream, _, end in assigned.piece or ():
             stream.done[stage] = end
-        if assigned.piece is not None and stage:
-            self._kept_free[stage - 1] = True
+        self._full.discard(assigned.job.rooms[0])
+        return assigned
 
     def go_on(self, stage: int, piece: list[Span]) -> None:
         """A piece of prompts waits behind a stage that has done it."""
-        self._pieces[stage + 1] = piece
+        self._pieces[self._first(piece).workers[stage + 1]].append(piece)
 
-    def put_back(self, stage: int, assigned: Assigned) -> None:
-        """A stage has done nothing of it."""
-        self._released[stage] = [*assigned.job.released, *self._released[stage]]
+    def put_back(self, worker: int) -> Assigned:
+        """A worker has done nothing of what it was to do."""
+        assigned = self.at_work.pop(worker)
+        self._released[worker] = [*assigned.job.released, *self._released[worker]]
         if assigned.piece is not None:
-            self._pieces[stage] = assigned.piece
-            self._kept_free[stage] = True
+            self._pieces[worker].insert(0, assigned.piece)
+        self._full.discard(assigned.job.rooms[1])
+        return assigned
+
+    def owned_by(self, worker: int) -> list[Staged]:
+        """The streams that belong to a worker."""
+        stage = self.stage_of[worker]
+        return [one for one in self.streams.values() if one.workers[stage] == worker]
 
     @abstractmethod
     def wait_for(self, stage: int, one: Staged) -> None:
@@ -129,43 +150,54 @@ class PromptQueues(ABC, Generic[Staged]):
         """A stream that gets a slot."""
 
     @abstractmethod
-    def _tokens(self, stage: int) -> Assigned | None:
-        """Tokens that wait before a stage."""
+    def _tokens(self, worker: int) -> Assigned | None:
+        """Tokens that wait before a worker."""
 
     @abstractmethod
-    def _may_come(self, stage: int) -> bool:
-        """Whether more rows may come before a stage without those that wait there."""
+    def _may_come(self, worker: int) -> bool:
+        """Whether more rows may come before a worker without those that wait there."""
 
-    def _filling(self, stage: int) -> Assigned | None:
-        """What a stage with nothing else to do does."""
+    def _filling(self, worker: int) -> Assigned | None:
+        """What a worker with nothing else to do does."""
         return None
 
-    def _holds_back(self, stage: int, rows: int) -> bool:
-        """Whether a stage before which so many rows wait goes on waiting."""
-        if stage and rows < self._batch and self._may_come(stage):
-            self._held_back[stage] += bool(rows)
-            if self._held_back[stage] <= self._batch:
+    def _holds_back(self, worker: int, rows: int) -> bool:
+        """Whether a worker before which so many rows wait goes on waiting."""
+        if self.stage_of[worker] and rows < self._batch and self._may_come(worker):
+            self._held_back[worker] += bool(rows)
+            if self._held_back[worker] <= self._batch:
                 return True
-        self._held_back[stage] = 0
+        self._held_back[worker] = 0
         return False
 
     def _release(self, one: Staged) -> None:
-        for released in self._released:
-            released.append((one.stream.slot, one.newest + 1))
+        for worker in one.workers:
+            self._released[worker].append((one.stream.slot, one.newest + 1))
 
-    def _piece(self, stage: int) -> Assigned | None:
-        """The piece of prompts that waits before a stage, where there is room behind it."""
-        is_last = stage == self._count - 1
-        if not is_last and not self._kept_free[stage]:
-            return None
-        piece, self._pieces[stage] = self._pieces[stage], None
-        if piece is None and stage == 0:
-            piece = self._cut()
+    def _first(self, piece: list[Span]) -> Staged:
+        """The first of a piece's streams, all of which go through the same workers."""
+        return self.streams[piece[0][0].id]
+
+    def _piece(self, worker: int) -> Assigned | None:
+        """The first piece of prompts before a worker that has room behind it."""
+        stage, waiting = self.stage_of[worker], self._pieces[worker]
+        fits = (n for n, one in enumerate(waiting) if self._has_room(stage, self._first(one)))
+        place = next(fits, None)
+        if place is not None:
+            piece = waiting.pop(place)
+        else:
+            piece = [] if stage else self._cut(worker)
         if not piece:
             return None
-        job = StageJob(rows_of(piece), is_prompt=True, source="prompt" if stage else "tokens")
-        if not is_last:
-            self._kept_free[stage] = False
+        before, behind = self._first(piece).rooms[stage : stage + 2]
+        job = StageJob(
+            rows_of(piece),
+            is_prompt=True,
+            source="prompt" if stage else "tokens",
+            rooms=(before, behind),
+        )
+        if stage < self._count - 1:
+            self._full.add(behind)
             return Assigned(replace(job, target="prompt"), piece=piece)
         over = [end == len(stream.prompt) for stream, _, end in piece]
         ended = [stream for (stream, _, _), ends in zip(piece, over, strict=True) if ends]
@@ -177,12 +209,19 @@ class PromptQueues(ABC, Generic[Staged]):
         )
         return Assigned(job, piece=piece)
 
-    def _cut(self) -> list[Span]:
-        """Prompt tokens in order of arrival."""
+    def _has_room(self, stage: int, one: Staged) -> bool:
+        return one.rooms[stage + 1] not in self._full
+
+    def _cut(self, worker: int) -> list[Span]:
+        """Prompt tokens for a worker of the first stage, in order of arrival, of streams that go
+        through the same workers: the piece stays whole."""
+        unread = (one for one in self.owned_by(worker) if one.booked < one.first)
+        ready = [one for one in unread if self._has_room(0, one)]
         spans: list[Span] = []
         left = self._prefill_tokens
-        while left > 0 and (self._half_booked or (self._new and self._free)):
-            one = self._half_booked = self._half_booked or self._enter()
+        for one in [one for one in ready if one.workers == ready[0].workers]:
+            if left <= 0:
+                break
             start, end = one.booked, min(one.first, one.booked + left)
             if self._whole_prompts and end < one.first:
                 if spans:
@@ -191,15 +230,31 @@ class PromptQueues(ABC, Generic[Staged]):
             spans.append((one.stream, start, end))
             one.booked = end
             left -= end - start
-            if end == one.first:
-                self._half_booked = None
         return spans
 
-    def _enter(self) -> Staged:
-        """The first new stream, in a slot."""
-        stream = self._new.popleft()
-        stream.slot = self._free.pop()
-        stream.tokens = list(stream.prompt)
-        stream.done = [0] * self._count
-        one = self.streams[stream.id] = self._staged(stream)
-        return one
+    def _enter(self) -> None:
+        """New streams, in slots; each belongs to the worker of each stage that has the fewest."""
+        # by their slots' numbers would be as even only while all slots are taken: the slots that
+        # were left last are used first, and all of those may be of one worker
+        while self._new and (slot := self._free_slot()) is not None:
+            stream = self._new.popleft()
+            self._free.remove(slot)
+            stream.slot = slot
+            stream.tokens = list(stream.prompt)
+            stream.done = [0] * self._count
+            one = self._staged(stream)
+            one.workers = tuple(
+                min(some, key=lambda worker: len(self.owned_by(worker))) for some in self.workers
+            )
+            between = (self._rooms[pair] for pair in pairwise(one.workers))
+            one.rooms = (NO_ROOM, *between, NO_ROOM)
+            self.streams[stream.id] = one
+
+    def _free_slot(self) -> int | None:
+        """One where no replica still runs drafts, or fills, of a stream that is over: it would
+        write over the states of the next one, which another replica has begun meanwhile."""
+        busy = set[int]()
+        for worker, assigned in self.at_work.items():
+            if len(self.workers[self.stage_of[worker]]) > 1:
+                busy.update(assigned.job.rows.slots.tolist(), assigned.job.fills.slots.tolist())
+        return next((slot for slot in reversed(self._free) if slot not in busy), None)

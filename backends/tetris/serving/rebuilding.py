@@ -1,4 +1,4 @@
-"""The keys and values of a stage whose process died, computed again, exactly.
+"""The keys and values of a worker whose process died, computed again, exactly.
 
 What they follow from is still there: tokens for the first stage, and for the others the states with
 which rows left the stages before, each of which keeps those of all its positions. A row's numbers
@@ -17,19 +17,20 @@ from backends.tetris.serving.staged import StagedStream
 
 
 class Rebuilding:
-    """Rebuilds stages, `rows` positions at a time. No stage may be at work meanwhile."""
+    """Rebuilds workers, `rows` positions at a time. Nobody may be at work meanwhile."""
 
     def __init__(self, processes: StageProcesses, rows: int) -> None:
         self._processes, self._rows = processes, rows
 
     def rebuild(self, stage: int, streams: Iterable[StagedStream]) -> None:
-        """Everything that the stage had done of these. Raises `StageDiedError`."""
+        """Everything that the stage had done of these, which belong to one worker of it. Raises
+        `StageDiedError`."""
         for one in streams:
             for start, end in self._pieces(one, stage):
                 tokens = one.stream.tokens[start:end]
                 rows = StepRows.span(one.stream.slot, start, tokens)
                 job = StageJob(rows, is_prompt=start < one.first)
-                self._piece(stage, one.left_before(start, stage), job)
+                self._piece(one, stage, one.left_before(start, stage), job)
 
     def _pieces(self, one: StagedStream, stage: int) -> Iterator[tuple[int, int]]:
         """Ascending positions that came from one stage each, of a prompt or behind it."""
@@ -41,16 +42,18 @@ class Rebuilding:
                 yield start, end
                 start = end
 
-    def _piece(self, stage: int, left: int | None, job: StageJob) -> None:
+    def _piece(self, one: StagedStream, stage: int, left: int | None, job: StageJob) -> None:
+        worker = one.workers[stage]
         if stage == 0:
-            self._do(0, job)
+            self._do(worker, job)
             return
-        self._do(stage - 1 if left is None else left, StageJob(job.rows, recall=True))
+        before = one.workers[stage - 1 if left is None else left]
+        self._do(before, StageJob(job.rows, recall=True))
         if left is None:
-            self._do(stage, replace(job, source="spare"))
+            self._do(worker, replace(job, source="spare"))
         else:
-            self._do(stage, StageJob(fills=job.rows))
+            self._do(worker, StageJob(fills=job.rows))
 
-    def _do(self, stage: int, job: StageJob) -> None:
-        self._processes.send(stage, job)
-        self._processes.receive(stage)
+    def _do(self, worker: int, job: StageJob) -> None:
+        self._processes.send(worker, job)
+        self._processes.receive(worker)

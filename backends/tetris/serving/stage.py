@@ -51,7 +51,7 @@ class Stage:
 
     def _pass(self, job: StageJob) -> StageDone:
         rows, asked = job.rows, job.asked
-        before = self._states.read(job.source, self._index, rows)
+        before = self._states.read(job.source, self._index, rows, job.rooms[0])
         greedy = [how.temperature == 0 for how in job.sampling]
         wanted = np.empty(0, np.int32) if asked is None else asked
         if self._confidence is not None:
@@ -60,7 +60,7 @@ class Stage:
             speaks = wanted[greedy] if self._is_last else wanted
         tokens, sure = self._run.run(rows, before, speaks, is_prompt=job.is_prompt)
         if job.target is not None:
-            self._states.write(job.target, self._index, rows, self._run.left(rows))
+            self._states.write(job.target, self._index, rows, self._run.left(rows), job.rooms[1])
         if asked is None:
             return StageDone()
         some = _of(rows, asked)

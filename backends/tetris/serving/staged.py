@@ -14,6 +14,10 @@ class StagedStream:
     """A stream with a slot. `stream.done` counts what each stage has run or filled."""
 
     stream: Stream
+    workers: tuple[int, ...] = ()
+    """To whom it belongs, of each stage one."""
+    rooms: tuple[int, ...] = ()
+    """For its prompt, before each stage and behind the last one; see `StageJob.rooms`."""
     booked: int = 0
     """Prompt tokens that are on their way or through."""
     left: list[int] = field(default_factory=list)

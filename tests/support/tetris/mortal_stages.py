@@ -7,12 +7,13 @@ twice, out of order or from overwritten rows gives other tokens, or fails here.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from backends.engine.executors.base import RING, StepRows
-from backends.tetris.workers.piped_stages import StageDiedError
+from backends.tetris.pipeline.replicas import hand_overs
 from backends.tetris.serving.jobs import StageDone, StageJob
+from backends.tetris.workers.piped_stages import StageDiedError
 
 WORDS = 50
 SURE, WORD, TOKEN = 1, 2, 3
@@ -66,14 +67,15 @@ def alone(
 class MortalStages:
     """To a `StagePipeline` its processes. They answer in any order, and die: before a job, in the
     middle with half of what they had to write, behind it with the answer untold, idle, while
-    another one is rebuilt, and when they have just been started.
+    another one is rebuilt, and when they have just been started. What one does is done when its
+    answer is heard, however long others have been at it since.
 
     Args:
-        count: stages.
+        replicas: workers of each stage.
         slots: of streams.
         rows: of a piece of prompts.
         seed: of all that happens.
-        deadly: the share of jobs that end their stage.
+        deadly: the share of jobs that end their worker.
         words: a stage says one of so many, at the end of every stage another one.
         drafts: rows may rest on a draft that has fallen, and be read while they are written anew:
             what is read then is anything.
@@ -82,7 +84,7 @@ class MortalStages:
 
     def __init__(
         self,
-        count: int,
+        replicas: Sequence[int],
         *,
         slots: int,
         rows: int,
@@ -96,15 +98,17 @@ class MortalStages:
         self.asks = 0
         """Answers that were heard of rows that a stage before the last was asked of."""
         self.cursed: int | None = None
-        """A stage that no job of its own leaves alive."""
-        self._count, self._deadly, self._whole, self._words = count, deadly, whole, words
+        """A worker that no job of its own leaves alive."""
+        self._stage_of = [stage for stage, some in enumerate(replicas) for _ in range(some)]
+        count = self._count = len(replicas)
+        self._deadly, self._whole, self._words = deadly, whole, words
         self._drafts = drafts
         self._draw = random.Random(seed)
         self._ring: list[Any] = [[[None] * RING for _ in range(slots)] for _ in range(count - 1)]
-        self._prompt: list[Any] = [[None] * rows for _ in range(count - 1)]
+        self._prompt: list[Any] = [[None] * rows for _ in hand_overs(replicas)]
         self._spare: list[Any] = [None] * rows
-        self._keys: list[dict[tuple[int, int], int]] = [{} for _ in range(count)]
-        self._states: list[dict[tuple[int, int], int]] = [{} for _ in range(count)]
+        self._keys: list[dict[tuple[int, int], int]] = [{} for _ in self._stage_of]
+        self._states: list[dict[tuple[int, int], int]] = [{} for _ in self._stage_of]
         self._jobs: dict[int, StageJob] = {}
         self._dead: set[int] = set()
 
@@ -135,8 +139,8 @@ class MortalStages:
         done = self._done(index, job, broken=dies and how == "amid")
         if dies:
             raise self._death(index)
-        self.asks += len(done.sure) * (index < self._count - 1)
-        for other in set(range(self._count)) - self._jobs.keys():
+        self.asks += len(done.sure) * (self._stage_of[index] < self._count - 1)
+        for other in set(range(len(self._stage_of))) - self._jobs.keys():
             if self._draw.random() < self._deadly * IDLE:
                 self._dead.add(other)
         return done
@@ -155,7 +159,7 @@ class MortalStages:
         return StageDiedError("played", index, "ended with code -9")
 
     def _done(self, index: int, job: StageJob, *, broken: bool) -> StageDone:
-        keys, states = self._keys[index], self._states[index]
+        keys, states, stage = self._keys[index], self._states[index], self._stage_of[index]
         if job.is_prompt and self._whole is not None:
             spans = list(job.rows.spans())
             assert all(start == 0 for _, start, _ in spans), "a prompt is cut"
@@ -176,20 +180,20 @@ class MortalStages:
                 self._put(index, slot, position, behind[position % RING])
         found = []
         for row, (slot, position, token) in enumerate(_each(job.rows)):
-            entered = self._entered(index, job, row, (slot, position, token))
-            state = hash((index, self._put(index, slot, position, entered)))
+            entered = self._entered(stage, job, row, (slot, position, token))
+            state = hash((stage, self._put(index, slot, position, entered)))
             states[slot, position] = state
             found.append(state)
         for row, (slot, position, _) in enumerate(_each(job.rows)):
             told = None if broken else found[row]
             if job.target == "ring":
-                self._ring[index][slot][position % RING] = told
+                self._ring[stage][slot][position % RING] = told
             elif job.target == "prompt":
-                self._prompt[index][row] = told
+                self._prompt[job.rooms[1]][row] = told
         if job.asked is None:
             return StageDone(busy_us=1.0)
         asked = [found[row] for row in job.asked]
-        is_last = index == self._count - 1
+        is_last = stage == self._count - 1
         sure = [0.0 if is_last else sureness(state) for state in asked]
         tokens = [
             word(state, self._words) if one > bound else None
@@ -197,13 +201,13 @@ class MortalStages:
         ]
         return StageDone(tuple(sure), tuple(tokens), 1.0)
 
-    def _entered(self, index: int, job: StageJob, row: int, place: tuple[int, int, int]) -> Any:
+    def _entered(self, stage: int, job: StageJob, row: int, place: tuple[int, int, int]) -> Any:
         slot, position, token = place
         if job.source == "tokens":
             return TOKEN, token
         if job.source == "ring":
-            return self._ring[index - 1][slot][position % RING]
-        return self._prompt[index - 1][row] if job.source == "prompt" else self._spare[row]
+            return self._ring[stage - 1][slot][position % RING]
+        return self._prompt[job.rooms[0]][row] if job.source == "prompt" else self._spare[row]
 
     def _put(self, index: int, slot: int, position: int, entered: Any) -> int:
         keys = self._keys[index]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from backends.engine.model.architecture import Architecture
 from backends.tetris.workers.piped_stages import StageDiedError
 from backends.tetris.serving.jobs import SharedStates, StageDone, StageJob, StageSetup
+from backends.tetris.serving.processes import setups
 from backends.tetris.serving.stage import Stage
 
 
@@ -20,11 +20,11 @@ class StagesHere:
         self.architecture = architecture
         self.max_len: int = setup.options["max_model_len"]
         self.states = SharedStates(setup.states)
-        self._setups = [replace(setup, index=index) for index in range(setup.states.stages)]
+        self._setups = setups(setup)
         self._stages = [Stage(one, self.states) for one in self._setups]
         self._jobs: dict[int, StageJob] = {}
         self.dying = set[int]()
-        """Stages that die at their next jobs."""
+        """Workers that die at their next jobs."""
 
     def send(self, index: int, job: StageJob) -> None:
         """See `PipedStages.send`."""

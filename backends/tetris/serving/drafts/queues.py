@@ -19,36 +19,39 @@ MOST_DRAFTS = RING - 1
 
 
 class DraftQueues(PromptQueues[DraftedStream]):
-    """Each stage runs, of every stream, what the stage before has run and it has not; the first
-    one whatever is drafted. Arguments as for `PromptQueues`.
+    """Each worker runs, of every stream that is its own, what the stage before has run and it has
+    not; the first stage whatever is drafted. Arguments as for `PromptQueues`.
     """
 
     def wait_for(self, stage: int, one: DraftedStream) -> None:
         """Nothing to do: what waits is what has not been run."""
 
-    def done(self, stage: int, assigned: Assigned) -> None:
-        """Book what a stage has done, as far as it still holds."""
-        super().done(stage, assigned)
+    def done(self, worker: int) -> Assigned:
+        """Book what a worker has done, as far as it still holds."""
+        assigned, stage = super().done(worker), self.stage_of[worker]
         for span in assigned.spans:
             del span.one.at_work[stage]
             span.one.told.pop(stage, None)
             if span.end > span.start:
                 span.one.stream.done[stage] = span.end
+        return assigned
 
-    def put_back(self, stage: int, assigned: Assigned) -> None:
-        """A stage has done nothing of it."""
-        super().put_back(stage, assigned)
+    def put_back(self, worker: int) -> Assigned:
+        """A worker has done nothing of what it was to do."""
+        assigned, stage = super().put_back(worker), self.stage_of[worker]
         for span in assigned.spans:
             del span.one.at_work[stage]
             span.one.checks[stage] -= span.asked
+        return assigned
 
     def _staged(self, stream: Stream) -> DraftedStream:
         return DraftedStream(stream)
 
-    def _tokens(self, stage: int) -> Assigned | None:
-        spans = [span for one in self.streams.values() if (span := self._span(stage, one))]
+    def _tokens(self, worker: int) -> Assigned | None:
+        stage = self.stage_of[worker]
+        spans = [span for one in self.owned_by(worker) if (span := self._span(stage, one))]
         rows = sum(span.rows for span in spans)
-        if self._holds_back(stage, rows) or not spans:
+        if self._holds_back(worker, rows) or not spans:
             return None
         return Assigned(self._pass(stage, spans), spans=spans)
 
@@ -61,12 +64,12 @@ class DraftQueues(PromptQueues[DraftedStream]):
         end = stream.done[stage - 1] if stage else len(stream.tokens)
         return RunSpan(one, start, end) if start < end else None
 
-    def _may_come(self, stage: int) -> bool:
-        """Whether anything is under way before this stage."""
+    def _may_come(self, worker: int) -> bool:
+        """Whether anything is under way before its stage."""
         return any(
             before in one.at_work or self._span(before, one)
-            for one in self.streams.values()
-            for before in range(stage)
+            for one in self.owned_by(worker)
+            for before in range(self.stage_of[worker])
         )
 
     def _pass(self, stage: int, spans: list[RunSpan]) -> StageJob:

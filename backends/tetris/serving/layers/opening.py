@@ -62,7 +62,7 @@ def _on_the_cpu(setup: StageSetup, plan: CutPlan, shape: Architecture) -> tuple[
 
 
 def _on_a_gpu(setup: StageSetup, plan: CutPlan, shape: Architecture) -> tuple[StageLayers, Any]:
-    """By turns on each that is in sight. The interpreter's runs are on the CPU."""
+    """Of a worker's card. The interpreter's runs are on the CPU."""
     from backends.engine.executors.cuda_calls.layers import rows_for
     from backends.engine.model.weights import load_weights
     from backends.kernels.triton_runtime import INTERPRETED
@@ -70,7 +70,7 @@ def _on_a_gpu(setup: StageSetup, plan: CutPlan, shape: Architecture) -> tuple[St
 
     place = torch.device("cpu")
     if not INTERPRETED:
-        place = torch.device("cuda", setup.index % torch.cuda.device_count())
+        place = _card(setup)
         torch.cuda.set_device(place)
     dtype = getattr(torch, setup.model.dtype)
     weights = load_weights(setup.model_dir, shape, dtype, place, _span(setup, plan))
@@ -84,6 +84,11 @@ def _on_a_gpu(setup: StageSetup, plan: CutPlan, shape: Architecture) -> tuple[St
         rows=rows_for(setup.options["max_num_seqs"]),
     )
     return layers, weights.embedding
+
+
+def _card(setup: StageSetup) -> torch.device:
+    """Workers take those in sight by turns."""
+    return torch.device("cuda", setup.worker % torch.cuda.device_count())
 
 
 def _confidence(plan: Any, embedding: Any, device: str) -> Confidence | None:

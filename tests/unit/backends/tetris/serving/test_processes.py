@@ -95,6 +95,17 @@ def test_a_stage_that_keeps_dying_is_given_up_in_one_line(monkeypatch: pytest.Mo
     [
         ({"stages": 0}, "option 'stages'"),
         (
+            {"replicas": [2]},
+            "option 'replicas': names workers of 1 stages; expected 2 (option 'stages')",
+        ),
+        ({"replicas": [2, 0]}, "option 'replicas': expected at least 1, got 0"),
+        ({"replicas": [1.5, 1]}, "option 'replicas': expected whole numbers, got [1.5, 1]"),
+        (
+            {"replicas": [60, 5]},
+            "option 'replicas': add up to 65 workers; expected at most 64",
+        ),
+        ({"replicas": 2}, "option 'replicas': expected list, got 2"),
+        (
             {"stages": 4, "layers": [2, 4]},
             "option 'stages': 4 for ramps after [2, 4]; expected at most 3",
         ),

@@ -12,7 +12,7 @@ from backends.tetris.serving.staged import StagedStream
 
 
 class NotedJobs:
-    """Processes that note their jobs: stage, what is done, positions."""
+    """Processes that note their jobs: worker, what is done, positions."""
 
     def __init__(self) -> None:
         self.noted: list[tuple[int, str, list[int]]] = []
@@ -27,10 +27,12 @@ class NotedJobs:
         return StageDone()
 
 
-def rebuilt(stage: int, rows: int, done: list[int]) -> list[tuple[int, str, list[int]]]:
+def rebuilt(
+    stage: int, rows: int, done: list[int], workers: tuple[int, ...] = (0, 1, 2)
+) -> list[tuple[int, str, list[int]]]:
     """Of a prompt of three tokens, behind which positions left stages 0, 1, 2 and 0."""
     stream = Stream("r", (5, 6, 7), 10, tokens=[5, 6, 7, 1, 2, 3, 4], done=done, slot=0)
-    one = StagedStream(stream, left=[0, 1, 2, 0])
+    one = StagedStream(stream, workers, left=[0, 1, 2, 0])
     processes = NotedJobs()
     Rebuilding(cast(StageProcesses, cast(Any, processes)), rows).rebuild(stage, [one])
     return processes.noted
@@ -58,4 +60,12 @@ def test_who_left_behind_the_stage_ran_there() -> None:
 def test_the_first_stage_begins_with_tokens() -> None:
     assert rebuilt(0, 5, [6, 4, 0]) == [
         (0, "run from tokens", [0, 1, 2]), (0, "run from tokens", [3, 4, 5]),
+    ]  # fmt: skip
+
+
+def test_those_are_asked_to_whom_the_stream_belongs() -> None:
+    assert rebuilt(2, 9, [7, 7, 5], (1, 2, 5)) == [
+        (2, "recall", [0, 1, 2]), (5, "run from spare", [0, 1, 2]),
+        (1, "recall", [3]), (5, "fill", [3]),
+        (2, "recall", [4]), (5, "fill", [4]),
     ]  # fmt: skip

@@ -28,11 +28,12 @@ def piped(
     batch: int,
     piece: int,
     rows: int | None = None,
+    replicas: tuple[int, ...] | None = None,
 ) -> StagePipeline:
-    """Where `rows` of a stage are told, prompts are whole."""
+    """Where `rows` of a stage are told, prompts are whole. Replicas: one each by default."""
     rule, layers = rule_of(bounds)
     queues = StageQueues(
-        len(bounds) + 1,
+        replicas or (1,) * (len(bounds) + 1),
         rule,
         slots=slots,
         batch=batch,
@@ -49,10 +50,12 @@ def stream(draw: random.Random, name: str) -> Stream:
     return Stream(name, prompt, draw.choice([1, 2, 5, 17, ANSWER]), stops)
 
 
+@pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("deadly", [0.0, 0.03])
 def test_the_text_is_that_of_one_process_whoever_dies_whenever(
-    deadly: float, monkeypatch: pytest.MonkeyPatch
+    deadly: float, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of stages that have so many workers at most."""
     monkeypatch.setattr(pipeline_module, "MOST_DEATHS", 10**6)
     restarts = 0
     for seed in range(SETS):
@@ -61,15 +64,16 @@ def test_the_text_is_that_of_one_process_whoever_dies_whenever(
         batch, piece = draw.choice([1, 1, 2, 3, 9]), draw.choice([1, 3, 7, 40])
         bounds = tuple(draw.choice([0.1, 0.3, 0.5, 0.8, 0.95]) for _ in range(count - 1))
         rows = draw.choice([None, LONGEST + ANSWER])
+        replicas = tuple(draw.randint(1, most) for _ in range(count))
         played = MortalStages(
-            count,
+            replicas,
             slots=slots,
             rows=rows or piece,
             seed=seed,
             deadly=deadly,
             whole=rows and piece,
         )
-        pipeline = piped(played, bounds, slots, batch, piece, rows)
+        pipeline = piped(played, bounds, slots, batch, piece, rows, replicas)
         for load in loads(pipeline, draw, stream, bounds, WORDS, seed):
             for name, left in load.left.items():
                 told = [x.counts for x in load.told[name]]
@@ -96,7 +100,7 @@ def assert_counted(told: dict[str, list[Output]], count: int) -> None:
 
 def test_a_stage_that_dies_of_every_job_is_given_up_whoever_else_answers() -> None:
     """The first stage goes on telling tokens of one that leaves there."""
-    played = MortalStages(2, slots=2, rows=8)
+    played = MortalStages((1, 1), slots=2, rows=8)
     pipeline = piped(played, (0.5,), slots=2, batch=1, piece=8)
     sure = {"easy": -1.0, "hard": 2.0}
     cast(Any, pipeline._queues)._bound = lambda _, one: sure[one.stream.id]
@@ -113,7 +117,7 @@ def test_a_stage_that_dies_of_every_job_is_given_up_whoever_else_answers() -> No
 
 def test_who_stays_goes_on_though_another_one_could_always_join_it() -> None:
     """A batch of two waits for a second one, which leaves before at every token."""
-    played = MortalStages(2, slots=2, rows=8)
+    played = MortalStages((1, 1), slots=2, rows=8)
     pipeline = piped(played, (0.5,), slots=2, batch=2, piece=8)
     queues = pipeline._queues
     sure = {"easy": -1.0, "hard": 2.0}
@@ -127,7 +131,7 @@ def test_who_stays_goes_on_though_another_one_could_always_join_it() -> None:
 
 
 def test_who_owes_is_filled_though_others_keep_the_stage_at_work() -> None:
-    played = MortalStages(2, slots=3, rows=8)
+    played = MortalStages((1, 1), slots=3, rows=8)
     pipeline = piped(played, (0.5,), slots=3, batch=1, piece=8)
     queues = pipeline._queues
     sure = {"easy": -1.0, "hard 1": 2.0, "hard 2": 2.0}
@@ -145,7 +149,7 @@ def test_who_owes_is_filled_though_others_keep_the_stage_at_work() -> None:
 
 def test_what_a_stage_raises_ends_a_trial_and_not_the_next_one() -> None:
     """It has answered: nobody waits for it any more."""
-    played = MortalStages(2, slots=2, rows=8)
+    played = MortalStages((1, 1), slots=2, rows=8)
     pipeline = piped(played, (0.5,), slots=2, batch=1, piece=8)
     hear, raised = played.receive, [0, 0, 1]
 
@@ -169,7 +173,7 @@ def test_what_a_stage_raises_ends_a_trial_and_not_the_next_one() -> None:
 
 
 def test_answers_of_one_token_tell_what_their_prompts_took() -> None:
-    pipeline = piped(MortalStages(2, slots=2, rows=4), (0.5,), slots=2, batch=1, piece=4)
+    pipeline = piped(MortalStages((1, 1), slots=2, rows=4), (0.5,), slots=2, batch=1, piece=4)
     for number in range(3):
         pipeline.add(Stream(str(number), tuple(range(9)), 1))
     told: Counter[str] = Counter()

@@ -199,7 +199,11 @@ def test_a_stage_that_hangs_is_replaced_and_the_text_stays() -> None:
 def test_decisions_are_replayed_exit_by_exit() -> None:
     """Those of the bundled trace, whoever would leave by himself."""
     counted = []
-    for name, stages in (("own-early-exit", {}), ("tetris", {"stages": 3})):
+    for name, stages in (
+        ("own-early-exit", {}),
+        ("tetris", {"stages": 3}),
+        ("tetris", {"stages": 3, "replicas": [2, 1, 2]}),
+    ):
         backend = opened(name, {"layers": [3, 4], "replay": "demo", **stages})
         assert backend.info.provenance == "measured cost, replayed decisions"
         try:
@@ -211,5 +215,5 @@ def test_decisions_are_replayed_exit_by_exit() -> None:
         for commit in commits:
             runs.setdefault(commit.request_id, []).append(commit.telemetry.get("layers_run", 0))
         counted.append(runs)
-    assert counted[0] == counted[1]
+    assert counted[0] == counted[1] == counted[2]
     assert {layers for one in counted[0].values() for layers in one} >= {3, 4, 8}

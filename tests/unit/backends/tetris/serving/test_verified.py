@@ -30,10 +30,15 @@ NOBODY = 2.0
 
 
 def verifying(
-    played: MortalStages, bounds: tuple[float, ...], slots: int, batch: int, piece: int
+    played: MortalStages,
+    bounds: tuple[float, ...],
+    slots: int,
+    batch: int,
+    piece: int,
+    replicas: tuple[int, ...],
 ) -> VerifyingPipeline:
     rule, layers = rule_of(bounds)
-    queues = DraftQueues(len(bounds) + 1, rule, slots=slots, batch=batch, prefill_tokens=piece)
+    queues = DraftQueues(replicas, rule, slots=slots, batch=batch, prefill_tokens=piece)
     processes = cast(StageProcesses, cast(Any, played))
     return VerifyingPipeline(processes, rule, layers, queues, rows=piece)
 
@@ -44,10 +49,12 @@ def stream(draw: random.Random, name: str) -> Stream:
     return Stream(name, prompt, draw.choice([1, 2, 5, 17, 40]), stops)
 
 
+@pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("deadly", [0.0, 0.03])
 def test_the_text_is_plain_decodings_whoever_dies_whenever(
-    deadly: float, monkeypatch: pytest.MonkeyPatch
+    deadly: float, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of stages that have so many workers at most."""
     monkeypatch.setattr(pipeline_module, "MOST_DEATHS", 10**6)
     sums: Counter[str] = Counter()
     restarts = asks = 0
@@ -56,10 +63,11 @@ def test_the_text_is_plain_decodings_whoever_dies_whenever(
         count, slots = draw.choice([2, 2, 3, 4]), draw.randint(1, 5)
         batch, piece = draw.choice([1, 1, 2, 3, 9]), draw.choice([1, 3, 7, 40])
         bounds = tuple(draw.choice([0.02, 0.1, 0.3, 0.5, 0.95]) for _ in range(count - 1))
+        replicas = tuple(draw.randint(1, most) for _ in range(count))
         played = MortalStages(
-            count, slots=slots, rows=piece, seed=seed, deadly=deadly, words=WORDS, drafts=True
+            replicas, slots=slots, rows=piece, seed=seed, deadly=deadly, words=WORDS, drafts=True
         )
-        pipeline = verifying(played, bounds, slots, batch, piece)
+        pipeline = verifying(played, bounds, slots, batch, piece, replicas)
         nobody = (NOBODY,) * len(bounds)
         for load in loads(pipeline, draw, stream, nobody, WORDS, seed):
             outputs = [x for outputs in load.told.values() for x in outputs]
@@ -96,6 +104,7 @@ def assert_counted(outputs: list[Output]) -> None:
 
 EXITS = [
     pytest.param({"layers": [3], "threshold": 0.5}, id="two stages"),
+    pytest.param({"layers": [3], "threshold": 0.5, "replicas": [2, 2]}, id="replicas"),
     pytest.param(
         {"layers": [1, 2, 5], "threshold": 0.02, "stages": 4, "batch": 3, "prefill_tokens": 40},
         id="four stages, wrong every other time",
