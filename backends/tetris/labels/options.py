@@ -33,7 +33,7 @@ PIPELINE_OPTIONS: dict[str, Option] = {
     "workers": Option(
         int,
         None,
-        "processes or actors, each of which runs one stage; default: as many as replicas, or stages",
+        "processes, each of which runs one stage; default: as many as replicas, or stages",
         minimum=1,
         maximum=MOST_WORKERS,
     ),

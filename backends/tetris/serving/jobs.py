@@ -1,5 +1,5 @@
-"""What a stage is told to do and what it answers, and how states pass between stages: in memory that
-all of them share, or with jobs and answers."""
+"""What a stage is told to do and what it answers, and how states pass between stages: in memory
+that all of them share, or with jobs and answers."""
 
 from __future__ import annotations
 

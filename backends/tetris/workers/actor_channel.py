@@ -1,4 +1,4 @@
-"""The channel to an actor: a socket on which it comes, from whatever machine, once it has started."""
+"""The channel to an actor: a socket on which it comes, from any machine, once it has started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages on the nodes of a real Ray cluster on this machine, one of which is lost with its stage."""
+"""Stages on the nodes of a real Ray cluster on this machine; one is lost with its stage."""
 
 from __future__ import annotations
 
