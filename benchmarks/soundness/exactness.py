@@ -7,7 +7,8 @@ On the demo model and bundled rows of the four workloads: greedy, temperature 0.
 with top-p 0.9; each request alone, and eight in flight, so that others come and go meanwhile. Every
 other answer ends early, at a token of its own. Speculative methods draft as many as pay, and nine.
 What plain decoding says alone is the reference, in flight with others too. The last line is JSON:
-by method the answers compared, those that differ, and the tokens drafted.
+by method the answers compared, those that differ, and the tokens drafted. Exit code 1 when any
+differs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ Variant = tuple[str, dict[str, Any]]
 VARIANTS: dict[str, list[Variant]] = {
     PLAIN: [(PLAIN, {})],
     "adadecode": [("adadecode", {"batching": how}) for how in ("ready", "lockstep")],
-    "tetris": [("tetris", {"verify": True, "stages": 3, "layers": [2, 4, 6]})],
+    "tetris": [
+        ("tetris", {"verify": True, "stages": 3, "layers": [2, 4, 6], "ray": ray})
+        for ray in (None, "local")
+    ],
     **{
         method: [
             ("speculative", {"method": method, **told})
@@ -63,6 +67,8 @@ def main() -> None:
                     add(totals[method], expected, run(variant, dtype, wanted, concurrency))
             print(f"{dtype} {method}: {json.dumps(totals[method])}", flush=True)
     print(json.dumps({method: totals[method] for method in chosen.methods}))
+    if any(total["different"] for total in totals.values()):
+        raise SystemExit(1)
 
 
 def asked(how: Sampling, count: int, dtype: str) -> list[Request]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.backend import Backend
 from harness.core.errors import UnavailableError, UserError
-from harness.core.names import SERVER
+from harness.core.names import OTHER_MACHINES, SERVER
 from harness.core.nouns import Generation, Load, Request, Status, TrialRecord
 from harness.measure import checks
 from harness.measure.load_loop import LoadProgress, TrialTimeout, run_load
@@ -83,8 +83,8 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
     meter.start()
     with machine.GpuWatch() as watch:
         generations, status, error = _load(session.backend, measured, job, tell)
-    # A server's memory and energy are not this process's.
-    remote = SERVER in session.info.capabilities
+    # A server's memory and energy are not this process's, nor are a cluster's.
+    remote = bool({SERVER, OTHER_MACHINES} & session.info.capabilities)
     reading = Reading(None, None) if remote else meter.read()
     after = machine.machine_state()
     others = watch.others(before.own | after.own)

@@ -44,7 +44,7 @@ def profiled(
         "survival": [1.0] * (len(layers) + 1),
         "layer_ms": {KIND: layers.tolist()},
         "ramp_ms": {KIND: 0.0},
-        "transfer_ms": _transfers(workers, found[0]["state_bytes"]),
+        "transfer_ms": _transfers(workers, count, found[0]["state_bytes"]),
         "time_share": {KIND: shares},
         "batch_ms": {KIND: outside},
         "stage_ms": {KIND: outside},
@@ -52,14 +52,16 @@ def profiled(
     return profile_from(told, "measured here")
 
 
-def _transfers(workers: LabelStages, state_bytes: Sequence[int]) -> list[float]:
-    """Milliseconds for each cut: through a worker's pipe to the pipeline, and through another."""
+def _transfers(workers: LabelStages, count: int, state_bytes: Sequence[int]) -> list[float]:
+    """Milliseconds for each cut: from a worker to the pipeline, and to another; the mean of all,
+    since some may be on other machines."""
 
     def there(size: int) -> None:
-        workers.send(0, bytes(size))
-        workers.receive(0)
+        for index in range(count):
+            workers.send(index, bytes(size))
+            workers.receive(index)
 
     sizes = sorted(set(state_bytes))
     took = lower_quartiles_ms([partial(there, size) for size in sizes])
-    by_size = dict(zip(sizes, took, strict=True))
+    by_size = {size: ms / count for size, ms in zip(sizes, took, strict=True)}
     return [2 * by_size[size] for size in state_bytes]

@@ -41,7 +41,10 @@ def start_ray(
         ray.init(**told)
     except (RuntimeError, ValueError, OSError) as error:
         why = " ".join(str(error).split())
-        raise UserError(f"{option}: Ray does not start on this machine: {why:.300}") from None
+        what = "Ray does not start on this machine"
+        if address is not None:
+            what = f"this machine is no node of the cluster at {address}, or"
+        raise UserError(f"{option}: {what}: {why:.300}") from None
     return ray
 
 

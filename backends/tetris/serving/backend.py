@@ -118,7 +118,7 @@ class Tetris(EngineBackend):
         if model_dir is None:
             check_exit_options(NAME, options, traced(options))
             return
-        check_fit(NAME, model_dir, {**options, "kernels": KERNELS_OF[found]})
+        check_fit(NAME, model_dir, {**options, "kernels": KERNELS_OF[found]}, found)
         plan = CutPlan(model_dir, options)
         plan.check()
         plan.cuts()

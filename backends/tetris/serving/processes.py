@@ -8,7 +8,7 @@ from typing import Any
 from backends.engine.model.architecture import Architecture
 from backends.tetris.pipeline.replicas import numbered
 from backends.tetris.serving import stage
-from backends.tetris.serving.cut_plan import NAME
+from backends.tetris.serving.cut_plan import NAME, CutPlan
 from backends.tetris.serving.jobs import (
     SharedStates,
     StageDone,
@@ -43,15 +43,19 @@ class StageProcesses(PipedStages[StageSetup, Any, Any]):
         self._sent: dict[int, StageJob] = {}
         """To stages that share no memory."""
         self._is_shared = setup.options["ray"] is None
-        place = place_of(
-            NAME,
-            stage.__name__,
-            setup.options,
-            shared=[self.states.number],
-            needed=[setup.model_dir],
-        )
         workers = setups(setup)
         self._stage_of = [one.index for one in workers]
+        try:
+            place = place_of(
+                NAME,
+                stage.__name__,
+                setup.options,
+                shared=[self.states.number],
+                needed=[setup.model_dir, *CutPlan(setup.model_dir, setup.options).files()],
+            )
+        except BaseException:
+            self.states.close()
+            raise
         super().__init__(NAME, place, workers, setup.options["answered_within_s"])
 
     def send(self, index: int, job: StageJob, *, hurry: bool = True) -> None:

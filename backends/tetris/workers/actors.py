@@ -5,20 +5,20 @@ between this process and the actor's."""
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from backends.tetris.live.devices import start_ray
 from backends.tetris.workers.actor_channel import ActorChannel
+from backends.tetris.workers.node_files import sources_digest
 from backends.tetris.workers.options import CPU, GPU, MEMORY
 from backends.tetris.workers.places import StageChannel, StageWorker
+from harness.core.errors import UserError
 
 PLACED_WITHIN_S = 120.0
-"""For the first actors to start; Ray starts a process in seconds where there is room for it."""
-SOURCES = ("backends", "harness/core")
+"""For an actor to start; Ray starts a process in seconds where there is room for it."""
+_places = 0
+"""That use a Ray which was started for them."""
 
 
 class ActorPlace:
@@ -30,10 +30,10 @@ class ActorPlace:
         address: of a cluster (HOST:PORT), on each of whose nodes this version is installed; None: a
             Ray of this machine.
         resources: that Ray reserves for each, by Ray's names.
-        needed: files and folders that have to be on each node.
+        marks: files and folders that have to be on each node (`node_files.marks_of`).
 
     Raises:
-        UserError: where Ray is not installed or nobody answers.
+        UserError: where Ray is not installed or nobody answers, and for resources that it refuses.
     """
 
     def __init__(
@@ -42,34 +42,39 @@ class ActorPlace:
         module: str,
         address: str | None,
         resources: Mapping[str, float],
-        needed: Sequence[Path],
+        marks: Mapping[str, str],
     ) -> None:
         import ray
 
+        global _places
         self._prefix, self._module = f"backend '{backend}': option 'ray'", module
-        self._ray, self._is_ours = ray, not ray.is_initialized()
-        if self._is_ours:
+        self._ray, self._marks, self._asked = ray, dict(marks), dict(resources)
+        self._is_ours = _places > 0 or not ray.is_initialized()
+        if not ray.is_initialized():
             start_ray(address, self._prefix, cpus=resources.get(CPU))
-        self._host = ray.util.get_node_ip_address()
-        self._needed = [str(path) for path in needed]
-        by_name = (CPU, GPU, MEMORY)
-        others = {name: what for name, what in resources.items() if name not in by_name}
-        self._asked = dict(resources)
-        self._class = _actor_class(ray).options(
-            num_cpus=resources.get(CPU, 0),
-            num_gpus=resources.get(GPU, 0),
-            memory=resources.get(MEMORY),
-            resources=others or None,
-            scheduling_strategy="SPREAD",
-        )
+        elif address not in (None, ray.get_runtime_context().gcs_address):
+            raise UserError(f"{self._prefix}: {address}: this process is connected to another Ray")
+        _places += self._is_ours
+        try:
+            self._host = ray.util.get_node_ip_address()
+            self._class = _actor_class(ray).options(**_reserving(resources))
+        except (ValueError, TypeError) as error:
+            self.close()
+            why = " ".join(str(error).split())
+            raise UserError(f"backend '{backend}': option 'ray_resources': {why:.200}") from None
 
     def start(self, index: int) -> tuple[StageWorker, StageChannel]:
-        """See `StagePlace`."""
-        channel = ActorChannel(self._host, PLACED_WITHIN_S, self._unplaced(index))
+        """See `StagePlace`. Raises `UserError` where this machine's address in the cluster is none
+        that it can be reached at."""
+        try:
+            channel = ActorChannel(self._host, PLACED_WITHIN_S, lambda: self._unplaced(index))
+        except OSError as error:
+            told = f"{self._prefix}: actors cannot reach this machine at {self._host}: {error}"
+            raise UserError(told) from None
         actor = self._class.remote()
-        needs = sources_digest(), self._needed, self._prefix
-        told = (channel.address, channel.token, self._module, *needs)
-        return _StageActor(self._ray, actor, actor.run.remote(*told), channel), channel
+        needs = sources_digest(), self._marks, self._prefix
+        running = actor.run.remote(channel.address, channel.token, self._module, *needs)
+        return _StageActor(self._ray, actor, running, channel), channel
 
     def has_come(self, channel: StageChannel) -> bool:
         """See `StagePlace`."""
@@ -77,16 +82,48 @@ class ActorPlace:
         return channel.has_come()
 
     def close(self) -> None:
-        """End Ray, where it was started for this."""
-        if self._is_ours:
+        """End Ray, where it was started for this and nobody else uses it."""
+        global _places
+        if not self._is_ours:
+            return
+        self._is_ours = False
+        _places -= 1
+        if not _places:
             self._ray.shutdown()
 
-    def _unplaced(self, index: int) -> str:
+    def _unplaced(self, index: int) -> Exception:
+        """Bad input is what no node could ever hold; else others are in its place."""
         asked = ", ".join(f"{name} {what:g}" for name, what in self._asked.items()) or "nothing"
-        return (
+        told = (
             f"{self._prefix}: stage {index} has no actor within {PLACED_WITHIN_S:g} s; each asks "
-            f"for {asked} (option 'ray_resources'), and the cluster has {_in_all(self._ray)}"
+            f"for {asked} (option 'ray_resources')"
         )
+        with contextlib.suppress(Exception):
+            nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+            if not any(_holds(node, self._asked) for node in nodes):
+                largest = "; ".join(sorted({_words(node) for node in nodes}))
+                return UserError(f"{told}, and no node has that: {largest}")
+        return RuntimeError(f"{told}, which others hold")
+
+
+def _reserving(resources: Mapping[str, float]) -> dict[str, Any]:
+    by_name = (CPU, GPU, MEMORY)
+    return {
+        "num_cpus": resources.get(CPU, 0),
+        "num_gpus": resources.get(GPU, 0),
+        "memory": resources.get(MEMORY),
+        "resources": {k: what for k, what in resources.items() if k not in by_name} or None,
+        "scheduling_strategy": "SPREAD",
+    }
+
+
+def _holds(node: Mapping[str, float], asked: Mapping[str, float]) -> bool:
+    return all(node.get(name, 0) >= amount for name, amount in asked.items())
+
+
+def _words(node: Mapping[str, float]) -> str:
+    hidden = ("node:", "object_store")
+    return ", ".join(f"{k} {node[k]:g}" for k in sorted(node) if not k.startswith(hidden))
 
 
 class _StageActor:
@@ -114,34 +151,9 @@ class _StageActor:
         self._ray.kill(self._actor)  # a process that has done its work rests there
         if error is None:
             return "closed its channel"
-        return f"is gone ({' '.join(str(error).split()):.200})"
-
-
-@functools.cache
-def sources_digest() -> str:
-    """sha256 of the sources that a stage may run: those of two versions differ."""
-    root = Path(__file__).parents[3]
-    state = hashlib.sha256()
-    for path in sorted(path for name in SOURCES for path in (root / name).rglob("*.py")):
-        state.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
-    return state.hexdigest()
-
-
-def refusal(digest: str, needed: Sequence[str], node: str) -> str | None:
-    """What a node lacks for a stage, in a line."""
-    if sources_digest() != digest:
-        return f"node {node} has another version of decodebench; expected this one on every node"
-    absent = next((path for path in needed if not Path(path).exists()), None)
-    if absent is not None:
-        return f"node {node} has no '{absent}'; expected it under the same path on every node"
-    return None
-
-
-def _in_all(ray: Any) -> str:
-    with contextlib.suppress(Exception):
-        found = ray.cluster_resources()
-        return ", ".join(f"{name} {found[name]:g}" for name in sorted(found) if "node:" not in name)
-    return "no more an answer"
+        cause = getattr(error, "cause", None)
+        told = f"{type(cause).__name__}: {cause}" if isinstance(cause, Exception) else str(error)
+        return f"is gone ({' '.join(told.split()):.200})"
 
 
 def _actor_class(ray: Any) -> Any:
@@ -155,7 +167,7 @@ def _actor_class(ray: Any) -> Any:
             token: bytes,
             module: str,
             digest: str,
-            needed: list[str],
+            marks: dict[str, str],
             prefix: str,
         ) -> None:
             import importlib
@@ -169,8 +181,8 @@ def _actor_class(ray: Any) -> Any:
             peer.sendall(token + os.getpid().to_bytes(8, "big"))
             node = peer.getsockname()[0]
             try:
-                actors = importlib.import_module("backends.tetris.workers.actors")
-                told = actors.refusal(digest, needed, node)
+                files = importlib.import_module("backends.tetris.workers.node_files")
+                told = files.refusal(digest, marks, node)
             except ImportError:
                 told = f"node {node} has no decodebench of this version"
             if told is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ PLACE_OPTIONS: dict[str, Option] = {
     "ray_resources": Option(
         dict,
         {},
-        "what Ray reserves for each actor, by Ray's names, as {GPU: 0.5} or {CPU: 2, V100: 1}; "
-        "default: a CPU on a cluster, nothing on this machine",
+        "what Ray reserves for each actor, by Ray's names, as {GPU: 0.5} or {CPU: 2, fast: 1}; "
+        "stages run on a GPU where GPU is among it. Default: a CPU on a cluster, else nothing",
     ),
 }
 
@@ -45,8 +45,10 @@ def check_place(backend: str, options: Mapping[str, Any]) -> None:
         return
     for name, amount in resources.items():
         told = f"{where} 'ray_resources': '{name}'"
+        if not isinstance(name, str):
+            raise UserError(f"{told}: expected a name")
         known = {one.lower(): one for one in (CPU, GPU, MEMORY)}
-        if known.get(str(name).lower(), name) != name:
+        if known.get(name.lower(), name) != name:
             raise UserError(f"{told}: {nearest(known[name.lower()], known.values())}")
         is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
         if not is_number or not 0 < amount < math.inf:
@@ -62,19 +64,21 @@ def place_of(
     options: Mapping[str, Any],
     *,
     shared: Sequence[int] = (),
-    needed: Sequence[Path] = (),
+    needed: Iterable[Path] = (),
 ) -> StagePlace:
     """Where the stages of options that passed `check_place` run: `main` of a module.
 
     Args:
         shared: file descriptors that processes of this machine are given.
-        needed: files and folders that have to be on other machines, too.
+        needed: files and folders that have to be on other machines, too, and the same.
     """
     if options["ray"] is None:
         return ProcessPlace(module, shared)
     from backends.tetris.workers.actors import ActorPlace
+    from backends.tetris.workers.node_files import marks_of
 
-    return ActorPlace(backend, module, _address(options), reserved(options), needed)
+    marks = {} if is_here(options) else marks_of(needed)
+    return ActorPlace(backend, module, _address(options), reserved(options), marks)
 
 
 def reserved(options: Mapping[str, Any]) -> dict[str, float]:

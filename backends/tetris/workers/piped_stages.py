@@ -111,8 +111,11 @@ class PipedStages(Generic[Setup, Job, Done]):
         try:
             for index in range(len(setups)):
                 self._start(index)
-            for index in range(len(setups)):
-                self.opened(index)
+            closed = set(range(len(setups)))
+            while closed:  # as they come: all open at the same time
+                for index in self.ready(closed):
+                    self.opened(index)
+                    closed.discard(index)
             if within_s:
                 # not `ready`, which is not asked while a large job or answer is stuck in a pipe
                 threading.Thread(target=self._end_hung, daemon=True).start()
@@ -221,7 +224,12 @@ class PipedStages(Generic[Setup, Job, Done]):
     def opened(self, index: int) -> None:
         """Wait until a process that was started has opened its layers. Raises `UserError` for what
         it refuses, and `StageDiedError`."""
-        refused = self._heard(index)
+        try:
+            refused = self._heard(index)
+        except UserError as error:
+            if index not in self._anew:
+                raise
+            raise RuntimeError(str(error)) from None
         if refused is not None and index in self._anew:
             # nothing that was asked for is wrong: it was taken before
             raise RuntimeError(f"backend '{self._backend}': stage {index} opened again: {refused}")
@@ -240,6 +248,6 @@ class PipedStages(Generic[Setup, Job, Done]):
             self._hung.discard(index)
             self._channels.pop(index).close()
             worker = self._workers.pop(index)
-        if at_once or worker.ended(PATIENCE_S) is None:
+        if at_once or not worker.pid or worker.ended(PATIENCE_S) is None:
             worker.kill()
             worker.ended(PATIENCE_S)

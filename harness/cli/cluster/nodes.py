@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.tetris.live.devices import start_ray
+from backends.tetris.workers.options import HERE
 from harness.cli.cluster.node import NodeState, NodeWorker, code_key
 from harness.cli.pins import Pins
 from harness.core.errors import UserError
@@ -51,6 +52,7 @@ def open_nodes(
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    _check_whole(trials)
     found = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
     with_gpu = [n for n in found if n["Resources"].get("GPU")]
     chosen = with_gpu or found
@@ -85,6 +87,16 @@ def open_nodes(
         raise UserError(f"{OPTION}: every node of the cluster is lost before it has begun")
     check(nodes, one_of_each)
     return nodes
+
+
+def _check_whole(trials: Sequence[Trial]) -> None:
+    """Raise `UserError` for stages that would need what this sweep takes whole."""
+    for trial in trials:
+        if trial.options.get("ray", HERE) not in (None, HERE):
+            raise UserError(
+                f"{OPTION}: backend '{trial.backend}': option 'ray': stages on a cluster's nodes, "
+                f"each of which this executor takes whole; expected {HERE} there, or no {OPTION}"
+            )
 
 
 def check(nodes: Sequence[ClusterNode], trials: Sequence[Trial]) -> None:

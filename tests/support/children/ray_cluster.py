@@ -1,6 +1,6 @@
 """A Ray cluster of several nodes on this machine, each with a raylet of its own.
 
-Usage: ``python ray_cluster.py NODES``. Prints the address; a line ``kill N`` on its input kills the
+Usage: ``python ray_cluster.py NODES``. Prints the address and the nodes' raylets; a line ``kill N`` on its input kills the
 raylet of node N with SIGKILL, and the end of the input ends the cluster.
 """
 
@@ -21,7 +21,8 @@ def main() -> None:
     # runs no trials, and so outlives those that are killed
     cluster.add_node(num_cpus=0, include_dashboard=False)
     nodes = [cluster.add_node(num_cpus=1) for _ in range(int(sys.argv[1]))]
-    print(cluster.address, flush=True)
+    raylets = [node.all_processes["raylet"][0].process.pid for node in nodes]
+    print(cluster.address, *raylets, flush=True)
     for line in sys.stdin:
         cluster.remove_node(nodes[int(line.split()[1])], allow_graceful=False)
         print("killed", flush=True)

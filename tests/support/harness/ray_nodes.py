@@ -17,6 +17,8 @@ class RayCluster:
 
     process: subprocess.Popen[str]
     address: str
+    raylets: list[int]
+    """The process of each node, of which those of its actors are children."""
 
     def kill(self, node: int) -> None:
         """End one of its nodes at once."""
@@ -41,10 +43,11 @@ def ray_cluster(nodes: int) -> Iterator[RayCluster]:
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        address = ""
-        while ":" not in address:
-            address = process.stdout.readline().strip()
+        told = ""
+        while ":" not in told:
+            told = process.stdout.readline().strip()
             assert process.poll() is None
-        yield RayCluster(process, address)
+        address, *raylets = told.split()
+        yield RayCluster(process, address, [int(pid) for pid in raylets])
         process.stdin.close()
         process.wait(60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -21,7 +22,7 @@ LONG_S = 30.0
 
 @pytest.fixture
 def channel() -> Iterator[ActorChannel]:
-    made = ActorChannel(HOST, LONG_S, "unplaced")
+    made = ActorChannel(HOST, LONG_S, EOFError)
     yield made
     made.close()
 
@@ -86,7 +87,7 @@ def test_whoever_waits_for_an_answer_hears_the_end(channel: ActorChannel) -> Non
     threading.Timer(0.2, channel.give_up).start()
     with pytest.raises(EOFError):
         channel.recv()
-    other = ActorChannel(HOST, LONG_S, "unplaced")
+    other = ActorChannel(HOST, LONG_S, EOFError)
     with knock(other) as actor:
         actor.send("opened")
         assert other.recv() == "opened"
@@ -96,11 +97,37 @@ def test_whoever_waits_for_an_answer_hears_the_end(channel: ActorChannel) -> Non
     other.close()
 
 
-def test_one_that_is_never_placed_is_refused() -> None:
-    made = ActorChannel(HOST, 0.1, "no room")
-    with pytest.raises(UserError, match="^no room$"):
-        made.recv()
+def test_one_that_is_not_placed_in_its_time_is_told() -> None:
+    made = ActorChannel(HOST, 0.1, lambda: UserError("no room"))
+    assert wait([made], LONG_S) == [made]
+    assert made.has_come()
+    for _ in range(2):
+        with pytest.raises(UserError, match="^no room$"):
+            made.recv()
     made.close()
+
+
+def test_one_that_has_come_has_all_the_time(channel: ActorChannel) -> None:
+    made = ActorChannel(HOST, 0.2, lambda: UserError("no room"))
+    with knock(made) as actor:
+        assert not made.has_come()
+        time.sleep(0.4)
+        actor.send("opened")
+        assert made.recv() == "opened"
+    made.close()
+
+
+def test_what_it_says_before_it_ends_is_heard(channel: ActorChannel) -> None:
+    """A refusal: it is sent, and the actor is no more before anybody looks."""
+    channel.send("setup")
+    with knock(channel) as actor:
+        actor.send("refused")
+    channel.give_up()
+    assert wait([channel], LONG_S) == [channel]
+    assert channel.has_come()
+    assert channel.recv() == "refused"
+    with pytest.raises((EOFError, OSError)):
+        channel.recv()
 
 
 def test_to_give_up_what_is_closed_does_nothing(channel: ActorChannel) -> None:

@@ -37,7 +37,7 @@ import time
 from backends.tetris.workers.actors import ActorPlace
 from backends.tetris.workers.piped_stages import PipedStages
 from tests.support.tetris import echo_stage
-place = ActorPlace("played", echo_stage.__name__, None, {}, [])
+place = ActorPlace("played", echo_stage.__name__, None, {}, {})
 print(*PipedStages("played", place, [None, None]).pids(), flush=True)
 time.sleep(600)
 """
@@ -55,8 +55,10 @@ def ray() -> Iterator[Any]:
 
 def place(**resources: float) -> Any:
     from backends.tetris.workers.actors import ActorPlace
+    from backends.tetris.workers.node_files import marks_of
 
-    return ActorPlace("played", echo_stage.__name__, None, resources, [Path(__file__)])
+    marks = marks_of([Path(__file__)])
+    return ActorPlace("played", echo_stage.__name__, None, resources, marks)
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +117,15 @@ def test_what_a_stage_refuses_or_raises_is_told(stages: Stages) -> None:
 def test_what_a_node_lacks_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from backends.tetris.workers import actors
 
-    made = place()
-    made._needed = ["/absent/model"]
-    told = r"^backend 'played': option 'ray': node [\d.]+ has no '/absent/model'; expected it"
-    with pytest.raises(UserError, match=told):
-        PipedStages("played", made, [None])
+    for marks, told in (
+        ({"/absent/model": "a"}, "no '/absent/model'; expected it under the same path"),
+        ({__file__: "a"}, f"another '{__file__}'; expected the same one"),
+    ):
+        made = place()
+        made._marks = marks
+        # the second one has refused, and is gone, before it is listened to
+        with pytest.raises(UserError, match=rf"^backend 'played': option 'ray': node \S+ has {told}"):
+            PipedStages("played", made, [None, None, None])
     monkeypatch.setattr(actors, "sources_digest", lambda: "another")
     with pytest.raises(UserError, match=r"has another version of decodebench; expected this one"):
         PipedStages("played", place(), [None])
@@ -129,9 +135,31 @@ def test_what_no_node_has_is_told_with_what_there_is(monkeypatch: pytest.MonkeyP
     from backends.tetris.workers import actors
 
     monkeypatch.setattr(actors, "PLACED_WITHIN_S", 1.0)
-    told = r"stage 0 has no actor within 1 s; each asks for V100 2 \(option 'ray_resources'\), and "
-    with pytest.raises(UserError, match=told + "the cluster has .*CPU"):
+    told = r"stage \d has no actor within 1 s; each asks for {} \(option 'ray_resources'\), "
+    with pytest.raises(UserError, match=told.format("V100 2") + "and no node has that: .*CPU"):
         PipedStages("played", place(V100=2), [None])
+    # a sweep closes its other engines then, and tries again
+    with pytest.raises(RuntimeError, match=told.format("CPU 1") + "which others hold"):
+        PipedStages("played", place(CPU=1), [None] * (1 + len(os.sched_getaffinity(0))))
+
+
+def test_what_ray_refuses_to_reserve_is_one_line() -> None:
+    told = "^backend 'played': option 'ray_resources': "
+    for resources in ({"GPU": 0.00001}, {"object_store_memory": 1}):
+        with pytest.raises(UserError, match=told):
+            PipedStages("played", place(**resources), [None])
+
+
+def test_one_that_finds_no_place_in_another_s_is_no_bad_input(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from backends.tetris.workers import actors
+
+    made: Stages = PipedStages("played", place(), [None])
+    monkeypatch.setattr(actors, "PLACED_WITHIN_S", 0.01)
+    with pytest.raises(RuntimeError, match="stage 0 has no actor within"):
+        made.restart(0)
+    made.close()
 
 
 def test_no_actor_is_left_after_the_end() -> None:
@@ -164,11 +192,12 @@ def test_text_is_that_of_one_process_whoever_is_killed(verify: bool) -> None:
     backend = opened("tetris", {**exits, "stages": 3, "verify": verify, "ray": "local"})
     first = processes(backend).pids()
 
+    alive = dict(enumerate(first))
+
     def kill(backend: Backend, tokens: int) -> None:
-        stage = {100: 0, 200: 1, 300: 2}.get(tokens // 100 * 100)
-        if stage is not None and processes(backend).pids()[stage] == first[stage]:
-            os.kill(first[stage], signal.SIGKILL)
-            wait_until(lambda: gone(first[stage]), 20)
+        stage = tokens // 100 - 1
+        if stage in alive:
+            os.kill(alive.pop(stage), signal.SIGKILL)
 
     try:
         found, commits = answers(backend, requests(), meanwhile=kill)
@@ -192,6 +221,7 @@ def processes(backend: Backend) -> Any:
 def test_labels_are_those_of_processes_whoever_is_killed() -> None:
     model = Model("demo-sentiment")
     folder = models.resolve(model)
+    killed: list[int] = []
     wanted = [Request(str(n), tuple(range(5, 8 + n % 20)), 1) for n in range(60)]
 
     def labels(**options: Any) -> dict[str, str | None]:
@@ -202,8 +232,9 @@ def test_labels_are_those_of_processes_whoever_is_killed() -> None:
             for one in wanted:
                 backend.submit(one)
             while len(found) < len(wanted):
-                if options and len(found) >= 20 and backend.workers.pids()[0] == victim(backend):
-                    os.kill(victim(backend), signal.SIGKILL)
+                if options and len(found) >= 20 and not killed:
+                    killed.append(backend.workers.pids()[0])
+                    os.kill(killed[0], signal.SIGKILL)
                 for commit in backend.poll():
                     assert commit.request_id not in found
                     found[commit.request_id] = commit.label
@@ -212,11 +243,5 @@ def test_labels_are_those_of_processes_whoever_is_killed() -> None:
             backend.close()
         return found
 
-    kept: list[int] = []
-
-    def victim(backend: Any) -> int:
-        kept.append(backend.workers.pids()[0])
-        return kept[0]
-
     assert labels(ray="local") == labels()
-    assert kept
+    assert killed
