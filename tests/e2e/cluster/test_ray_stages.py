@@ -53,9 +53,12 @@ def test_a_lost_node_costs_no_answer() -> None:
             backend.close()
 
 
-def test_a_ray_of_this_machine_is_started_and_ended_by_itself() -> None:
+def test_a_ray_of_this_machine_is_started_and_ended_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import ray
 
+    monkeypatch.setattr("backends.tetris.live.devices.ANSWERS_S", 1.0)
     expected = reference(EXITS)
     for _ in range(2):
         backend = opened("tetris", {**EXITS, "ray": "local"})
