@@ -97,9 +97,7 @@ def run(
         backend.close()
 
 
-def add(
-    total: dict[str, int], expected: Sequence[Generation], found: Sequence[Generation]
-) -> None:
+def add(total: dict[str, int], expected: Sequence[Generation], found: Sequence[Generation]) -> None:
     """Count answers, and those that differ."""
     for wanted, told in zip(expected, found, strict=True):
         assert wanted.request_id == told.request_id

@@ -11,8 +11,8 @@ import numpy as np
 
 from backends.tetris.labels.jobs import LabelCostsJob, LabelStageSetup
 from backends.tetris.measured import lower_quartiles_ms
-from backends.tetris.workers.piped_stages import PipedStages
 from backends.tetris.profile import StageProfile, profile_from
+from backends.tetris.workers.piped_stages import PipedStages
 
 LabelStages = PipedStages[LabelStageSetup, Any, Any]
 KIND = "core"

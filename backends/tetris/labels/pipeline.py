@@ -12,8 +12,8 @@ from backends.tetris.labels.costs import LabelStages
 from backends.tetris.labels.jobs import LabelJob, packed, unpacked
 from backends.tetris.labels.replanned import ServedPlans
 from backends.tetris.labels.stages import ServedStage, StageSpan
-from backends.tetris.workers.piped_stages import StageDiedError
 from backends.tetris.pipeline.fusion import FusionQueue
+from backends.tetris.workers.piped_stages import StageDiedError
 from harness.core.backend import NAP_S
 
 MOST_DEATHS = 6

@@ -21,13 +21,13 @@ from typing import Any
 from backends.engine.decisions import DecisionHook
 from backends.engine.streams import Output, Stream
 from backends.own.exits.rule import SequenceRule
-from backends.tetris.workers.piped_stages import StageDiedError
 from backends.tetris.serving.counts import StageCounts
 from backends.tetris.serving.jobs import StageDone
 from backends.tetris.serving.processes import StageProcesses
 from backends.tetris.serving.prompt_queues import Assigned, PromptQueues
 from backends.tetris.serving.rebuilding import Rebuilding
 from backends.tetris.serving.staged import StagedStream
+from backends.tetris.workers.piped_stages import StageDiedError
 
 MOST_DEATHS = 5
 """Of a worker in a row, none of its jobs done between."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from backends.engine.executors.base import StepRows
 from backends.engine.model.architecture import EngineError
-from backends.tetris.workers.piped_stages import serve
 from backends.tetris.serving.jobs import (
     CarriedDone,
     CarriedJob,
@@ -23,6 +22,7 @@ from backends.tetris.serving.jobs import (
     StageJob,
     StageSetup,
 )
+from backends.tetris.workers.piped_stages import serve
 
 
 class Stage:

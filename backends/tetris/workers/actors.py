@@ -33,7 +33,7 @@ class ActorPlace:
         marks: files and folders that have to be on each node (`node_files.marks_of`).
 
     Raises:
-        UserError: where Ray is not installed or nobody answers, and for resources that it refuses.
+        UserError: where Ray is not installed or nobody answers.
     """
 
     def __init__(
@@ -55,23 +55,22 @@ class ActorPlace:
         elif address not in (None, ray.get_runtime_context().gcs_address):
             raise UserError(f"{self._prefix}: {address}: this process is connected to another Ray")
         _places += self._is_ours
-        try:
-            self._host = ray.util.get_node_ip_address()
-            self._class = _actor_class(ray).options(**_reserving(resources))
-        except (ValueError, TypeError) as error:
-            self.close()
-            why = " ".join(str(error).split())
-            raise UserError(f"backend '{backend}': option 'ray_resources': {why:.200}") from None
+        self._host = ray.util.get_node_ip_address()
+        self._class = _actor_class(ray)
 
     def start(self, index: int) -> tuple[StageWorker, StageChannel]:
-        """See `StagePlace`. Raises `UserError` where this machine's address in the cluster is none
-        that it can be reached at."""
+        """See `StagePlace`. Raises `UserError` for resources that Ray refuses, and where this
+        machine's address in the cluster is none that it can be reached at."""
+        try:
+            actor = self._class.options(**_reserving(self._asked)).remote()
+        except (ValueError, TypeError) as error:
+            told = f"{self._prefix}: option 'ray_resources': {' '.join(str(error).split())}"
+            raise UserError(told) from None
         try:
             channel = ActorChannel(self._host, PLACED_WITHIN_S, lambda: self._unplaced(index))
         except OSError as error:
             told = f"{self._prefix}: actors cannot reach this machine at {self._host}: {error}"
             raise UserError(told) from None
-        actor = self._class.remote()
         needs = sources_digest(), self._marks, self._prefix
         running = actor.run.remote(channel.address, channel.token, self._module, *needs)
         return _StageActor(self._ray, actor, running, channel), channel

@@ -68,7 +68,7 @@ def test_a_ray_of_this_machine_is_started_and_ended_by_itself(
         found, _ = answers(beside, requests())
         assert found == expected
         assert ray.is_initialized()
-        with pytest.raises(UserError, match="'ray': 10.0.0.1:9: "):
+        with pytest.raises(UserError, match=r"'ray': 10\.0\.0\.1:9: "):
             opened("tetris", {**EXITS, "ray": "10.0.0.1:9"})
         beside.close()
         assert not ray.is_initialized()

@@ -1,7 +1,8 @@
 """A Ray cluster of several nodes on this machine, each with a raylet of its own.
 
-Usage: ``python ray_cluster.py NODES``. Prints the address and the nodes' raylets; a line ``kill N`` on its input kills the
-raylet of node N with SIGKILL, and the end of the input ends the cluster.
+Usage: ``python ray_cluster.py NODES``. Prints the address and the nodes' raylets; a line
+``kill N`` on its input kills the raylet of node N with SIGKILL, and the end of the input ends the
+cluster.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from backends.engine.model.architecture import Architecture
-from backends.tetris.workers.piped_stages import StageDiedError
 from backends.tetris.serving.jobs import SharedStates, StageDone, StageJob, StageSetup
 from backends.tetris.serving.processes import setups
 from backends.tetris.serving.stage import Stage
+from backends.tetris.workers.piped_stages import StageDiedError
 
 
 class StagesHere:

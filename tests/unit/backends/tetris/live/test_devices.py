@@ -42,4 +42,4 @@ def test_only_the_answer_of_a_cluster_is_waited_for(
     monkeypatch.setattr(devices, "ANSWERS_S", answers_s)
     told = r"^--address 127\.0\.0\.1:9: no Ray cluster answers within"
     with pytest.raises(UserError, match=told) if refused else nullcontext():
-        devices._health("127.0.0.1:9")
+        devices._health("127.0.0.1:9", "--address 127.0.0.1:9")

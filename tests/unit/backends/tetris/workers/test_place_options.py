@@ -56,10 +56,9 @@ def test_what_ray_cannot_reserve_or_reach_is_one_line(
 
 
 def test_without_ray_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from backends.tetris.live import devices
     from backends.tetris.workers import options
 
-    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     options._answers.cache_clear()
     with pytest.raises(UserError, match=r"option 'ray': Ray is not installed; expected"):
         check_options("tetris", {"ray": "local"}, models.resolve(Model("demo")))

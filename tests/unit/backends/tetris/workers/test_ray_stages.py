@@ -110,7 +110,7 @@ def test_what_a_stage_refuses_or_raises_is_told(stages: Stages) -> None:
     stages.send(0, echo_stage.BREAK)
     with pytest.raises(RuntimeError, match=r"'played': stage 0: ZeroDivisionError: played"):
         stages.receive(0)
-    with pytest.raises(UserError, match="^played$"):
+    with pytest.raises(UserError, match=r"^played$"):
         PipedStages("played", place(), [echo_stage.REFUSE])
 
 
@@ -124,7 +124,9 @@ def test_what_a_node_lacks_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         made = place()
         made._marks = marks
         # the second one has refused, and is gone, before it is listened to
-        with pytest.raises(UserError, match=rf"^backend 'played': option 'ray': node \S+ has {told}"):
+        with pytest.raises(
+            UserError, match=rf"^backend 'played': option 'ray': node \S+ has {told}"
+        ):
             PipedStages("played", made, [None, None, None])
     monkeypatch.setattr(actors, "sources_digest", lambda: "another")
     with pytest.raises(UserError, match=r"has another version of decodebench; expected this one"):
@@ -144,7 +146,7 @@ def test_what_no_node_has_is_told_with_what_there_is(monkeypatch: pytest.MonkeyP
 
 
 def test_what_ray_refuses_to_reserve_is_one_line() -> None:
-    told = "^backend 'played': option 'ray_resources': "
+    told = r"^backend 'played': option 'ray': option 'ray_resources': "
     for resources in ({"GPU": 0.00001}, {"object_store_memory": 1}):
         with pytest.raises(UserError, match=told):
             PipedStages("played", place(**resources), [None])
