@@ -234,13 +234,15 @@ def test_labels_are_those_of_processes_whoever_is_killed() -> None:
             for one in wanted:
                 backend.submit(one)
             while len(found) < len(wanted):
-                if options and len(found) >= 20 and not killed:
-                    killed.append(backend.workers.pids()[0])
-                    os.kill(killed[0], signal.SIGKILL)
                 for commit in backend.poll():
                     assert commit.request_id not in found
                     found[commit.request_id] = commit.label
+                if options and not killed:  # while it has a batch
+                    killed.append(backend.workers.pids()[0])
+                    os.kill(killed[0], signal.SIGKILL)
                 backend.wait(0.05)
+            if options:
+                assert backend.workers.pids()[0] != killed[0]
         finally:
             backend.close()
         return found
