@@ -68,9 +68,7 @@ def test_drafts_beyond_the_end_are_as_many_again(
 ) -> None:
     """The draft at position 8 ends the answer: its ten tokens are the prompt's own and nine more.
     A chain that begins behind it begins anew."""
-    drafted, accepted, asked = (
-        np.array(x, np.int32) for x in zip(*PASSES[:3], last, strict=True)
-    )
+    drafted, accepted, asked = (np.array(x, np.int32) for x in zip(*PASSES[:3], last, strict=True))
     row = DraftedRow(chains(answer_tokens=10, drafted=drafted, accepted=accepted, asked=asked))
     assert row.chain(7, 5) == chain
     assert row.chain(7, 2) == (2, 2)
