@@ -27,6 +27,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     record = folder / "record.json"
     run_child(CHILDREN / "replay_child.py", folder, record, timeout=900)
     told: dict[str, Any] = json.loads(record.read_text())
+    for case in ("real", "replayed", "elsewhere", "rated"):
+        run_child(CHILDREN / "search_child.py", folder, case, timeout=300)
+        told[f"search {case}"] = json.loads((folder / f"{case}.json").read_text())
     return told
 
 
@@ -67,9 +70,9 @@ def test_drafts_of_another_model_stand_as_in_the_trace(
 
 def test_the_search_finds_as_many_as_there_may_be_or_fewer_or_none(found: dict[str, Any]) -> None:
     """And answers end in the middle of what it found."""
-    steps = [done[3] for poll in found["search real"][0] for done in poll if "drafted" in done[3]]
-    assert {step["drafted"] for step in steps} == {0, 1, 2, 3}
     commits = [done for poll in found["search real"][0] for done in poll]
+    drafted = {counts["drafted"] for *_, counts in commits if "drafted" in counts}
+    assert drafted > {0, 8}
     ends = [(tokens, counts) for _, tokens, finished, counts in commits if finished]
     assert any(tokens == counts.get("accepted") < counts["drafted"] for tokens, counts in ends)
 
@@ -80,7 +83,7 @@ def test_a_head_of_random_weights_reads_states_where_published_ones_do(
     assert found["states_after"] == [2, 8, 13]
 
 
-@pytest.mark.parametrize(("case", "given"), [("rated", RATES), ("rated search", FOUND)])
+@pytest.mark.parametrize(("case", "given"), [("rated", RATES), ("search rated", FOUND)])
 def test_what_rates_say_stands(found: dict[str, Any], case: str, given: dict[str, Any]) -> None:
     """The counts are those of the rates, by hand."""
     rates, expected = parse_rates(given, "x"), Counter[str]()

@@ -18,7 +18,7 @@ from backends import open_backend
 from backends.checkpoints import models
 from harness.core.nouns import Model, Request
 from tests.support.exits.demo_answers import DEMO, demo_requests
-from tests.support.exits.replays import FOUND, RATES, drive, record, write_recorded
+from tests.support.exits.replays import RATES, drive, record, write_recorded
 from tests.support.small_shapes import small_shape
 
 FIXED = {"threads": 1, "max_model_len": 1024}
@@ -34,7 +34,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 
 def main() -> None:
     folder, result = (Path(argument) for argument in sys.argv[1:3])
-    asked = demo_requests(4, workloads=("gsm8k", "humaneval", "xsum"), tokens=64)
+    asked = demo_rows()
     found: dict[str, Any] = {}
     real: Any = opened("vllm-early-exit", {**EARLY, "record": True})
     for name, (concurrency, options) in CASES.items():
@@ -60,15 +60,12 @@ def main() -> None:
     found["vllm replayed"] = drive(plain, asked, 4)
     plain.close()
     asked = [*asked[1:], cut_short(asked[0])]
-    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-    sizes = {"num_hidden_layers": 16, "num_attention_heads": 2, "head_dim": 32}
-    shape = models.resolve(small_shape(folder / "target", **sizes))
-    found |= head(folder, asked) | drafts(folder, asked, shape) | search(folder, asked, shape)
+    found |= head(folder, asked) | drafts(folder, asked)
     found["asked"] = {request.id: request.max_new_tokens for request in asked}
     result.write_text(json.dumps(found))
 
 
-def drafts(folder: Path, asked: Sequence[Request], shape: Path) -> dict[str, Any]:
+def drafts(folder: Path, asked: Sequence[Request]) -> dict[str, Any]:
     """Of vLLM's own speculative decoding, with one, four and then all of them under way; also on a
     shape of twice as many layers, for which a part of itself drafts."""
     name, found = "vllm-speculative", dict[str, Any]()
@@ -79,6 +76,7 @@ def drafts(folder: Path, asked: Sequence[Request], shape: Path) -> dict[str, Any
     again = opened(name, {"replay": str(trace)})
     found["drafts replayed"] = [drive(again, asked, n) for n in (1, 4, len(asked))]
     again.close()
+    shape = deeper_shape(folder)
     other = opened(name, {"replay": str(trace)}, shape)
     found["drafts elsewhere"] = drive(other, asked, 4)
     other.close()
@@ -102,23 +100,15 @@ def head(folder: Path, asked: Sequence[Request]) -> dict[str, Any]:
     return found
 
 
-def search(folder: Path, asked: Sequence[Request], shape: Path) -> dict[str, Any]:
-    """Of what vLLM finds in the text, also on a shape, and by rates there."""
-    name, options, found = "vllm-speculative", {"method": "ngram"}, dict[str, Any]()
-    real = opened(name, {**options, "record": True})
-    found["search real"] = [drive(real, asked, n) for n in (1, 4, len(asked))]
-    trace = write_recorded(folder / "search", real, record(real, asked, 3))
-    real.close()
-    again = opened(name, {**options, "replay": str(trace)})
-    found["search replayed"] = [drive(again, asked, n) for n in (1, 4, len(asked))]
-    again.close()
-    other = opened(name, {**options, "replay": str(trace)}, shape)
-    found["search elsewhere"] = drive(other, asked, 4)
-    other.close()
-    rated = opened(name, {**options, "replay": FOUND}, shape)
-    found["rated search"] = drive(rated, asked, 4)
-    rated.close()
-    return found
+def demo_rows() -> list[Request]:
+    return demo_requests(4, workloads=("gsm8k", "humaneval", "xsum"), tokens=64)
+
+
+def deeper_shape(folder: Path) -> Path:
+    """Of twice as many layers as the demo model; its weights stay in `folder`."""
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    sizes = {"num_hidden_layers": 16, "num_attention_heads": 2, "head_dim": 32}
+    return models.resolve(small_shape(folder / "target", **sizes))
 
 
 def cut_short(request: Request) -> Request:
