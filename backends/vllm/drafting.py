@@ -30,9 +30,8 @@ HEADS = ("eagle", EAGLE3, "medusa", "mlp_speculator")
 ON_GPU = ("ngram_gpu",)
 METHODS = (DRAFT_MODEL, NGRAM, SUFFIX, *HEADS, *ON_GPU)
 LOOKUPS = (NGRAM, "ngram_gpu")
-REPLAYED = (DRAFT_MODEL, EAGLE3)
-"""Methods that always draft as many tokens as they are asked for: what stands of them is all that a
-trace has to tell."""
+REPLAYED = (DRAFT_MODEL, EAGLE3, NGRAM)
+"""Methods of which a trace tells all: how many tokens they draft, and how many of these stand."""
 
 
 def drafter(options: Mapping[str, Any], model_dir: Path) -> Path:
@@ -64,7 +63,8 @@ def find_trace(options: Mapping[str, Any]) -> TraceSource | None:
             )
     if options["replay"] and options["record"]:
         raise UserError(f"{PREFIX} 'record' has no meaning with 'replay'")
-    return open_drafts(PREFIX, options, NAME, (), REPLAYED)
+    own = ("lookup_min", "lookup_max") if method in LOOKUPS else ()
+    return open_drafts(PREFIX, options, NAME, own, REPLAYED)
 
 
 def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:

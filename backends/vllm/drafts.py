@@ -1,16 +1,18 @@
 """Drafts of vLLM's own methods, recorded for the harness, and replayed from a trace.
 
-A replay pays for everything: the draft model drafts as many tokens as vLLM asks it for, the model
-verifies them, and vLLM's rejection sampler judges them. How many stand is the trace's
-(`results.traces.drafted`).
+A replay pays for everything: the draft model drafts as many tokens as vLLM asks it for, or vLLM
+searches the text, the model verifies them, and vLLM's rejection sampler judges them. How many a
+search finds, and how many stand, is the trace's (`results.traces.drafted`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backends.checkpoints.draft_heads.files import EAGLE_LAYERS
+from backends.checkpoints.draft_traces import SEARCHES
 from results.traces.drafted import DraftedRow
 from results.traces.rated import RatedRow
 
@@ -23,7 +25,8 @@ former: which one decides nothing."""
 
 
 class ReplayedVerification:
-    """Stands where vLLM's model runner has its rejection sampler.
+    """Stands where vLLM's model runner has its rejection sampler, and where it has a search of the
+    text for drafts.
 
     Args:
         runner: `GPUModelRunner` or one derived from it, which does not schedule asynchronously:
@@ -38,6 +41,8 @@ class ReplayedVerification:
         self._runner, self._judge = runner, runner.rejection_sampler
         self._rows: dict[str, DraftedRow | RatedRow] = {}
         runner.rejection_sampler = self
+        if runner.speculative_config.method in SEARCHES:
+            self._search, runner.drafter.propose = runner.drafter.propose, self._propose
 
     def enter(self, name: str, row: DraftedRow | RatedRow) -> None:
         """What becomes of the drafts of the request of the engine's id `name`."""
@@ -72,13 +77,37 @@ class ReplayedVerification:
             row = self._rows.get(batch.req_ids[place])
             if not count or row is None:
                 continue
-            known = batch.num_tokens_no_spec[place] - batch.num_prompt_tokens[place]
-            standing = row.standing(int(known) - 1, count)
+            standing = row.standing(self._position(place), count)
             last = OTHER if own[standing : standing + 1] == [FALLEN] else FALLEN
             kept = [*own[:standing], last]
             found[place] = self._nothing
             found[place, : len(kept)] = found.new_tensor(kept)
         return found
+
+    def _propose(
+        self, most: int, sampled: Sequence[Sequence[int]], *others: Any, **named: Any
+    ) -> list[list[int]]:
+        """The drafts of each request, by the trace. What the search lacks for that is filled up
+        with the prompt's first tokens: which tokens they are decides nothing.
+
+        Args:
+            most: drafts of a request.
+            sampled: its new tokens; none where its prompt is not read to the end.
+            others, named: the further arguments of `NgramProposer.propose`.
+        """
+        batch = self._runner.input_batch
+        found: list[list[int]] = self._search(most, sampled, *others, **named)
+        for place, new in enumerate(sampled):
+            row = self._rows.get(batch.req_ids[place])
+            if new and row is not None:
+                _, made = row.chain(self._position(place), most)
+                found[place] = [*found[place], *batch.token_ids_cpu[place, :most].tolist()][:made]
+        return found
+
+    def _position(self, place: int) -> int:
+        """Of the first draft after the tokens that a request has."""
+        batch = self._runner.input_batch
+        return int(batch.num_tokens_no_spec[place] - batch.num_prompt_tokens[place]) - 1
 
 
 def states_after(worker: Any) -> list[int]:
@@ -89,3 +118,10 @@ def states_after(worker: Any) -> list[int]:
     own = runner.vllm_config.speculative_config.draft_model_config.hf_config
     told = asked() if asked else getattr(own, EAGLE_LAYERS, None)
     return list(told or runner.get_model().get_eagle3_default_aux_hidden_state_layers())
+
+
+def forget_answers(worker: Any) -> None:
+    """A proposer that drafts from earlier answers begins with none: the next trial asks the same
+    prompts."""
+    runner = worker.model_runner
+    runner.drafter = type(runner.drafter)(runner.vllm_config)

@@ -24,6 +24,7 @@ from backends.checkpoints.draft_models import (
 )
 from backends.checkpoints.draft_traces import (
     REPLAY,
+    SEARCHES,
     STATES_AFTER,
     check_workload,
     find_drafts,
@@ -57,7 +58,7 @@ from backends.vllm.drafting import (
     drawn_head,
     find_trace,
 )
-from backends.vllm.drafts import ReplayedVerification, states_after
+from backends.vllm.drafts import ReplayedVerification, forget_answers, states_after
 from backends.vllm.sampling import REPAIRED, repair_expansion
 from harness.core.backend import Option
 from harness.core.decisions import Decisions
@@ -129,6 +130,8 @@ class VllmSpeculative(VllmBackend):
         self._under_way = 0
         """Requests that got tokens in the last step."""
         self._learns = options["method"] == SUFFIX
+        self._most_found = options["drafts"] if options["method"] in SEARCHES else 0
+        """By a search of the text; 0 where others draft, who never find fewer."""
         self._replayed: ReplayedVerification | None = None
         if self._source is not None:
             engine.collective_rpc(self._replace_judge)
@@ -222,7 +225,7 @@ class VllmSpeculative(VllmBackend):
         super().reset()
         self._seen.clear()
         if self._learns:
-            self._engine.collective_rpc(_forget_answers)
+            self._engine.collective_rpc(forget_answers)
         if self._replayed is not None:
             self._replayed.clear()
 
@@ -279,20 +282,16 @@ class VllmSpeculative(VllmBackend):
         }
 
     def _decide(self, drafted: int, accepted: int) -> None:
-        """Of a step, for a trace. vLLM asks a draft model for as many as there is room for."""
+        """Of a step, for a trace. vLLM asks a draft model for as many as there is room for, and a
+        search that found fewer was asked for one more."""
         if self._records:
-            under_way = self._under_way
             self._decided = Decisions(
-                drafted=[drafted], accepted=[accepted], batch=[under_way], asked=[drafted]
+                drafted=[drafted],
+                accepted=[accepted],
+                batch=[self._under_way],
+                asked=[max(drafted, min(drafted + 1, self._most_found))],
             )
 
     def _watch(self, worker: Any) -> None:
         super()._watch(worker)
         self._clock.watch(worker.model_runner, "propose_draft_token_ids", count=DRAFT_US)
-
-
-def _forget_answers(worker: Any) -> None:
-    """A proposer that drafts from earlier answers begins with none: the next trial asks the same
-    prompts."""
-    runner = worker.model_runner
-    runner.drafter = type(runner.drafter)(runner.vllm_config)

@@ -27,8 +27,8 @@ _TABLE = (
     "steps of plain decoding on the same engine, which bring one token each. So tokens over the "
     "time of a step is the predicted speed-up. Needed are as many tokens as make a step as fast as "
     "plain decoding (its tokens over the measured speed-up): so many have to come with your "
-    "model's drafts. Measured is paired, request by request. If drafting and further rows were "
-    "free, a step would take as long as a plain one."
+    "model's drafts, were as many made. Measured is paired, request by request. If drafting and "
+    "further rows were free, a step would take as long as a plain one."
 )
 
 

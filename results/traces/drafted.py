@@ -9,6 +9,9 @@ as it had room.
 A position whose draft nobody made on the right text (after a chain that ended for want of room) has
 the fate of another position of the same answer, drawn by its number: on average the answer's rates.
 With as many drafts as were recorded no such position is ever asked.
+
+A drafter that does not know where the answer ends drafts beyond it. How long its last chain was is
+known, and is repeated.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ class DraftedRow:
     token after the prompt's own. Those beyond the row's end begin anew."""
 
     def __init__(self, row: TraceRow) -> None:
-        told = _told(row)
+        *told, self._beyond = _told(row)
         known = [fate for fate in told if fate is not None]
         self._fates: list[Fate] = [
             _drawn(known, f"{row.request_id} {position}") if fate is None else fate
@@ -51,8 +54,9 @@ class DraftedRow:
     def chain(self, position: int, room: int) -> tuple[int, int]:
         """Of the drafts from a position on, where there is room for so many: how many the drafter
         is asked for, and how many it makes (one less where it ends the chain itself)."""
+        end = len(self._fates) - position % len(self._fates)
         for made in range(room):
-            fate = self._at(position + made)
+            fate = (self._beyond if made == end else None) or self._at(position + made)
             if not fate.made:
                 return made + 1, made
             if not fate.right:
@@ -72,8 +76,8 @@ class DraftedRow:
 
 
 def _told(row: TraceRow) -> list[Fate | None]:
-    """By position what the passes tell; None where they do not."""
-    found: list[Fate | None] = [None] * max(row.answer_tokens - 1, 1)
+    """By position what the passes tell; None where they do not. The last one is behind the end."""
+    found: list[Fate | None] = [None] * (max(row.answer_tokens - 1, 1) + 1)
     position = 0
     passes = zip(row.drafted.tolist(), row.accepted.tolist(), row.asked.tolist(), strict=True)
     for drafted, accepted, asked in passes:

@@ -13,7 +13,7 @@ import pytest
 from results.traces.rated import drafts_of
 from results.traces.rates import parse_rates
 from tests.support.child import CHILDREN, run_child
-from tests.support.exits.replays import RATES
+from tests.support.exits.replays import FOUND, RATES
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,10 +27,15 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     record = folder / "record.json"
     run_child(CHILDREN / "replay_child.py", folder, record, timeout=900)
     told: dict[str, Any] = json.loads(record.read_text())
+    for case in ("real", "replayed", "elsewhere", "rated"):
+        run_child(CHILDREN / "search_child.py", folder, case, timeout=300)
+        told[f"search {case}"] = json.loads((folder / f"{case}.json").read_text())
     return told
 
 
-@pytest.mark.parametrize("case", ["alone", "batch", "decaying", "state", "vllm", "drafts", "head"])
+@pytest.mark.parametrize(
+    "case", ["alone", "batch", "decaying", "state", "vllm", "drafts", "head", "search"]
+)
 def test_a_replay_does_the_same_work(found: dict[str, Any], case: str) -> None:
     assert found[f"{case} replayed"] == found[f"{case} real"]
 
@@ -47,11 +52,14 @@ def test_a_replay_says_that_it_is_one(found: dict[str, Any]) -> None:
     assert found["info"] == ["measured cost, replayed decisions", False]
 
 
-def test_drafts_of_another_model_stand_as_in_the_trace(found: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("case", "accepted"), [("drafts", 50), ("search", 20)])
+def test_drafts_of_another_model_stand_as_in_the_trace(
+    found: dict[str, Any], case: str, accepted: int
+) -> None:
     """Random weights, whose own drafts would never stand: all but the layer passes are equal."""
-    there = _totals(found["drafts elsewhere"])
-    one = _totals(found["drafts real"][1:2])
-    assert one["drafted"] > one["accepted"] > 50
+    there = _totals(found[f"{case} elsewhere"])
+    one = _totals(found[f"{case} real"][1:2])
+    assert one["drafted"] > one["accepted"] > accepted
     assert one["tokens"] < 64 * 12, "answers that end themselves"
     assert there == {
         **one,
@@ -60,19 +68,37 @@ def test_drafts_of_another_model_stand_as_in_the_trace(found: dict[str, Any]) ->
     }
 
 
-def test_a_head_of_random_weights_drafts_what_rates_let_stand(found: dict[str, Any]) -> None:
-    """After the states that published heads read; the counts are those of the rates, by hand."""
+def test_the_search_finds_as_many_as_there_may_be_or_fewer_or_none(found: dict[str, Any]) -> None:
+    """And answers end in the middle of what it found."""
+    commits = [done for poll in found["search real"][0] for done in poll]
+    drafted = {counts["drafted"] for *_, counts in commits if "drafted" in counts}
+    assert drafted > {0, 8}
+    ends = [(tokens, counts) for _, tokens, finished, counts in commits if finished]
+    assert any(tokens == counts.get("accepted") < counts["drafted"] for tokens, counts in ends)
+
+
+def test_a_head_of_random_weights_reads_states_where_published_ones_do(
+    found: dict[str, Any],
+) -> None:
     assert found["states_after"] == [2, 8, 13]
-    rates, accepted, steps = parse_rates(RATES, "x"), 0, 0
+
+
+@pytest.mark.parametrize(("case", "given"), [("rated", RATES), ("search rated", FOUND)])
+def test_what_rates_say_stands(found: dict[str, Any], case: str, given: dict[str, Any]) -> None:
+    """The counts are those of the rates, by hand."""
+    rates, expected = parse_rates(given, "x"), Counter[str]()
     for name, most in found["asked"].items():
         row = drafts_of(rates, rates.row_for(name, most, ignore_eos=False))
         done = 1
         while done < most:
-            standing = min(row.standing(done - 1, 3), most - done)
-            accepted, steps, done = accepted + standing, steps + 1, done + standing + 1
-    told = _totals(found["rated"])
-    assert (told["accepted"], told["steps"]) == (accepted, steps)
+            _, made = row.chain(done - 1, 3)
+            standing = min(row.standing(done - 1, made), most - done)
+            expected.update(drafted=made, accepted=standing, steps=1)
+            done += standing + 1
+    told = _totals(found[case])
+    assert {key: told[key] for key in expected} == expected
     assert told["tokens"] == sum(found["asked"].values())
+    assert (expected["drafted"] < 3 * expected["steps"]) == ("found" in given)
 
 
 def _totals(polls: Any) -> Counter[str]:

@@ -34,7 +34,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 
 def main() -> None:
     folder, result = (Path(argument) for argument in sys.argv[1:3])
-    asked = demo_requests(4, workloads=("gsm8k", "humaneval", "xsum"), tokens=64)
+    asked = demo_rows()
     found: dict[str, Any] = {}
     real: Any = opened("vllm-early-exit", {**EARLY, "record": True})
     for name, (concurrency, options) in CASES.items():
@@ -76,9 +76,7 @@ def drafts(folder: Path, asked: Sequence[Request]) -> dict[str, Any]:
     again = opened(name, {"replay": str(trace)})
     found["drafts replayed"] = [drive(again, asked, n) for n in (1, 4, len(asked))]
     again.close()
-    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-    sizes = {"num_hidden_layers": 16, "num_attention_heads": 2, "head_dim": 32}
-    shape = models.resolve(small_shape(folder / "target", **sizes))
+    shape = deeper_shape(folder)
     other = opened(name, {"replay": str(trace)}, shape)
     found["drafts elsewhere"] = drive(other, asked, 4)
     other.close()
@@ -100,6 +98,17 @@ def head(folder: Path, asked: Sequence[Request]) -> dict[str, Any]:
     found["head replayed"] = drive(again, asked, 4)
     again.close()
     return found
+
+
+def demo_rows() -> list[Request]:
+    return demo_requests(4, workloads=("gsm8k", "humaneval", "xsum"), tokens=64)
+
+
+def deeper_shape(folder: Path) -> Path:
+    """Of twice as many layers as the demo model; its weights stay in `folder`."""
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    sizes = {"num_hidden_layers": 16, "num_attention_heads": 2, "head_dim": 32}
+    return models.resolve(small_shape(folder / "target", **sizes))
 
 
 def cut_short(request: Request) -> Request:

@@ -22,6 +22,8 @@ from tests.support.results.make_trials import trial
 
 RATES = {"acceptance": [0.8, 0.6, 0.3]}
 """Of drafts, by their place."""
+FOUND = {**RATES, "found": 0.5}
+"""Likewise, of a search that finds them half the time."""
 
 
 class Done(NamedTuple):

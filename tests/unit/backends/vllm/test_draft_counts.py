@@ -12,7 +12,8 @@ pytest.importorskip("torch")
 if importlib.util.find_spec("vllm") is None:
     pytest.skip("vllm is not installed", allow_module_level=True)
 
-from backends.vllm.speculative import VllmSpeculative, _forget_answers
+from backends.vllm.drafts import forget_answers
+from backends.vllm.speculative import VllmSpeculative
 from harness.core.decisions import Decisions
 
 
@@ -21,7 +22,7 @@ def backend(requests: dict[str, Any]) -> Any:
     found = object.__new__(VllmSpeculative)
     found._seen, found._records, found._layers = {}, True, 4
     found._scheduler = SimpleNamespace(requests=requests)
-    found._decided, found._under_way = Decisions(), 0
+    found._decided, found._under_way, found._most_found = Decisions(), 0, 0
     return found
 
 
@@ -68,6 +69,24 @@ def test_a_trace_has_the_requests_of_a_step_also_where_they_end_in_it() -> None:
     assert batches == [[4]] * 4
 
 
+@pytest.mark.parametrize(("most_found", "asked"), [(0, [0, 2, 3]), (3, [1, 3, 3])])
+def test_a_search_that_found_fewer_was_asked_for_one_more(
+    most_found: int, asked: list[int]
+) -> None:
+    told = metrics([], [])
+    own = backend({"a": SimpleNamespace(spec_decode_metrics=told)})
+    own._most_found, found = most_found, []
+    own._telemetry(output("a", 1), 0, 1)
+    for drafted in (0, 2, 3):
+        if drafted:
+            told.per_step_drafted.append(drafted)
+            told.per_step_accepted.append(1)
+        own._telemetry(output("a", 1 + (drafted > 0)), 1, 1 + (drafted > 0))
+        assert own._decided.drafted == [drafted]
+        found += own._decided.asked
+    assert found == asked
+
+
 def test_a_proposer_that_learns_from_answers_begins_anew() -> None:
     class Proposer:
         def __init__(self, config: Any) -> None:
@@ -75,5 +94,5 @@ def test_a_proposer_that_learns_from_answers_begins_anew() -> None:
 
     runner = SimpleNamespace(vllm_config="config", drafter=Proposer("config"))
     runner.drafter.answers.append("the first trial's")
-    _forget_answers(SimpleNamespace(model_runner=runner))
+    forget_answers(SimpleNamespace(model_runner=runner))
     assert (runner.drafter.config, runner.drafter.answers) == ("config", [])

@@ -59,6 +59,22 @@ def test_chains(position: int, room: int, chain: tuple[int, int], standing: int)
     assert row.standing(position, chain[1]) == standing
 
 
+@pytest.mark.parametrize(
+    ("last", "chain"),
+    [((4, 2, 5), (5, 4)), ((4, 2, 4), (5, 5)), ((2, 2, 3), (3, 2)), ((2, 2, 2), (5, 5))],
+)
+def test_drafts_beyond_the_end_are_as_many_again(
+    last: tuple[int, int, int], chain: tuple[int, int]
+) -> None:
+    """The draft at position 8 ends the answer: its ten tokens are the prompt's own and nine more.
+    A chain that begins behind it begins anew."""
+    drafted, accepted, asked = (np.array(x, np.int32) for x in zip(*PASSES[:3], last, strict=True))
+    row = DraftedRow(chains(answer_tokens=10, drafted=drafted, accepted=accepted, asked=asked))
+    assert row.chain(7, 5) == chain
+    assert row.chain(7, 2) == (2, 2)
+    assert row.chain(9, 3) == row.chain(0, 3) == (3, 3)
+
+
 def test_drafts_behind_a_wrong_one_that_ended_for_want_of_room_go_on() -> None:
     asked = np.array([3, 4, 1, 3], np.int32)
     assert DraftedRow(chains(asked=asked)).chain(4, 9) == (9, 9)

@@ -222,18 +222,20 @@ def test_vllm_replays_its_own_drafts_alone(
     (line,) = backends.warnings(name, small, {"replay": "demo"})
     assert "'replay': runs on vLLM's synchronous scheduler and its V1 model runner, and " in line
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    for method in ("draft_model", "eagle3"):
+    for method in ("draft_model", "eagle3", "ngram"):
         found = read_trace(traces.BUNDLED / f"{name}-{method}.parquet")
         assert found.checksum == models.checksum(models.BUNDLED["demo"]), "record it anew"
         assert (found.method, found.depth, len(found.rows)) == (name, 8, 80)
         assert backends.warnings(name, small, {"method": method, "replay": "demo"}) == []
     assert backends.warnings(name, small, {"replay": "demo"}) == []
+    found_half = {"acceptance": 0.9, "found": 0.5}
+    assert backends.warnings(name, small, {"method": "ngram", "replay": found_half}) == []
     (line,) = backends.warnings(name, small, {"replay": "demo", "drafts": 5})
     assert "'drafts': is 5, and the trace was recorded with 3" in line
     for options, words in (
-        ({}, "'replay: demo', a trace or rates, for method draft_model or eagle3"),
-        ({"replay": {"acceptance": 0.9}, "method": "ngram"}, "drafts of vLLM's method ngram; exp"),
-        ({"replay": {"acceptance": 0.9, "found": 0.5}}, "'replay'.found: belongs to a search"),
+        ({}, "'replay: demo', a trace or rates, for method draft_model or eagle3 or"),
+        ({"replay": {"acceptance": 0.9}, "method": "medusa"}, "drafts of vLLM's method medusa; e"),
+        ({"replay": found_half}, "'replay'.found: belongs to a search"),
         (
             {"replay": {"acceptance": 0.9}, "method": "eagle3", "draft": "0.1b"},
             "'draft': '0.1b': is a shape, and eagle3 drafts with a trained head; expected its fold",
