@@ -33,6 +33,4 @@ def numbered(replicas: Sequence[int]) -> list[range]:
 
 def hand_overs(replicas: Sequence[int]) -> list[tuple[int, int]]:
     """Each worker with each of the next stage, in order."""
-    return [
-        pair for some, others in pairwise(numbered(replicas)) for pair in product(some, others)
-    ]
+    return [pair for some, others in pairwise(numbered(replicas)) for pair in product(some, others)]
