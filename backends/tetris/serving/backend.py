@@ -66,7 +66,7 @@ class Tetris(EngineBackend):
         "replicas": Option(
             list,
             None,
-            "workers of each stage, in order, a process each; default: one each",
+            "processes of each stage, in order, such as [2, 1]; default: one each",
             minimum=1,
             maximum=MOST_WORKERS,
         ),

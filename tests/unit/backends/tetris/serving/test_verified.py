@@ -49,12 +49,10 @@ def stream(draw: random.Random, name: str) -> Stream:
     return Stream(name, prompt, draw.choice([1, 2, 5, 17, 40]), stops)
 
 
-@pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("deadly", [0.0, 0.03])
 def test_the_text_is_plain_decodings_whoever_dies_whenever(
-    deadly: float, most: int, monkeypatch: pytest.MonkeyPatch
+    deadly: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of stages that have so many workers at most."""
     monkeypatch.setattr(pipeline_module, "MOST_DEATHS", 10**6)
     sums: Counter[str] = Counter()
     restarts = asks = 0
@@ -63,6 +61,7 @@ def test_the_text_is_plain_decodings_whoever_dies_whenever(
         count, slots = draw.choice([2, 2, 3, 4]), draw.randint(1, 5)
         batch, piece = draw.choice([1, 1, 2, 3, 9]), draw.choice([1, 3, 7, 40])
         bounds = tuple(draw.choice([0.02, 0.1, 0.3, 0.5, 0.95]) for _ in range(count - 1))
+        most = draw.choice([1, 3])
         replicas = tuple(draw.randint(1, most) for _ in range(count))
         played = MortalStages(
             replicas, slots=slots, rows=piece, seed=seed, deadly=deadly, words=WORDS, drafts=True
