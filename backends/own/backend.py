@@ -256,16 +256,13 @@ class Loaded:
         return "native" if fits or asked == "native" else "torch"
 
 
-def check_fit(
-    name: str, model_dir: Path, chosen: Mapping[str, Any], runs_on: str | None = None
-) -> Architecture:
-    """The checkpoint's shape, after every check that needs no weights. Raises `UserError` for a
-    checkpoint, a length or kernels that the engine cannot take. `runs_on`: cpu or cuda, where that
-    is not this process's `device`."""
+def check_fit(name: str, model_dir: Path, chosen: Mapping[str, Any], on: str = "") -> Architecture:
+    """The checkpoint's shape, after every check that needs no weights, for a device (`device` where
+    none is named). Raises `UserError` for a checkpoint, length or kernels that cannot be taken."""
     try:
         shape = read_architecture(model_dir)
         longest(shape, chosen)
-        _check_kernels(chosen["kernels"], runs_on or device())
+        _check_kernels(chosen["kernels"], on or device())
         if chosen["kernels"] == "native" and (misfit := _misfit(shape)):
             raise EngineError(misfit)
     except EngineError as error:
