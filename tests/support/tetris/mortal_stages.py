@@ -20,6 +20,8 @@ SURE, WORD, TOKEN = 1, 2, 3
 """What a hash is of; strings have others in each process."""
 REBUILDING, IDLE = 0.02, 0.02
 """Deaths in a job that rebuilds, and in none, over those in another job."""
+SELDOM = 0.1
+"""How often a slow worker may be heard, of all times."""
 KEPT = 9
 """Positions of a released slot that stay, as pages do."""
 
@@ -99,6 +101,8 @@ class MortalStages:
         """Answers that were heard of rows that a stage before the last was asked of."""
         self.cursed: int | None = None
         """A worker that no job of its own leaves alive."""
+        self.slow: int | None = None
+        """A worker that is seldom heard while others are at work."""
         self._stage_of = [stage for stage, some in enumerate(replicas) for _ in range(some)]
         count = self._count = len(replicas)
         self._deadly, self._whole, self._words = deadly, whole, words
@@ -119,7 +123,10 @@ class MortalStages:
 
     def ready(self, busy: Collection[int]) -> list[int]:
         """Some of them."""
-        return sorted(self._draw.sample(sorted(busy), self._draw.randint(1, len(busy))))
+        some = sorted(busy)
+        if self.slow in busy and len(busy) > 1 and self._draw.random() > SELDOM:
+            some.remove(self.slow)
+        return sorted(self._draw.sample(some, self._draw.randint(1, len(some))))
 
     def receive(self, index: int) -> StageDone:
         """See `PipedStages.receive`."""

@@ -72,6 +72,7 @@ def test_the_text_is_that_of_one_process_whoever_dies_whenever(
             deadly=deadly,
             whole=rows and piece,
         )
+        played.slow = draw.choice([None, *range(sum(replicas))])
         pipeline = piped(played, bounds, slots, batch, piece, rows, replicas)
         for load in loads(pipeline, draw, stream, bounds, WORDS, seed):
             for name, left in load.left.items():

@@ -34,9 +34,9 @@ from tests.unit.backends.tetris.serving.test_texts import (
 )
 
 
-def queued(replicas: tuple[int, ...], slots: int, piece: int = 4) -> StageQueues:
+def queued(replicas: tuple[int, ...], slots: int, batch: int = 1) -> StageQueues:
     rule, _ = rule_of((0.5,) * (len(replicas) - 1))
-    return StageQueues(replicas, rule, slots=slots, batch=1, prefill_tokens=piece)
+    return StageQueues(replicas, rule, slots=slots, batch=batch, prefill_tokens=4)
 
 
 def stream(name: str, length: int = 2) -> Stream:
@@ -102,6 +102,25 @@ def test_a_worker_that_reads_holds_up_no_prompt_of_another_s() -> None:
     assert names(queues.take(1)) == [("a", 8)]
     queues.done(1)
     assert names(queues.take(0)) == [("c", 2)]
+
+
+def test_a_worker_waits_for_nobody_who_belongs_to_another() -> None:
+    queues = queued((1, 2), slots=3, batch=2)
+    for name in "abc":
+        queues.add(stream(name))
+    queues.take(0)
+    a, b, c = (queues.streams[name] for name in "abc")
+    assert (a.workers[1], b.workers[1], c.workers[1]) == (1, 2, 1)
+    queues.wait_for(1, a)
+    queues.wait_for(0, c)
+    assert queues.take(1) is None
+    queues.clear()
+    queues.streams.update(a=a, b=b)
+    queues.wait_for(1, a)
+    queues.wait_for(0, b)
+    found = queues.take(1)
+    assert found is not None
+    assert found.inside == [a]
 
 
 def test_a_piece_that_is_put_back_gives_back_its_room() -> None:

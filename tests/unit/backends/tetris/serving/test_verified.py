@@ -19,8 +19,8 @@ from backends.tetris.serving.drafts.queues import DraftQueues
 from backends.tetris.serving.processes import StageProcesses
 from harness.core.errors import UserError
 from harness.core.nouns import Model, Request
-from tests.support.tetris.driving import LONGEST, loads, rule_of
-from tests.support.tetris.mortal_stages import MortalStages
+from tests.support.tetris.driving import ENDLESS, LONGEST, driven, loads, rule_of
+from tests.support.tetris.mortal_stages import MortalStages, alone
 from tests.unit.backends.tetris.serving.test_texts import MODEL, answers, opened, requests
 
 SETS = 150
@@ -66,6 +66,7 @@ def test_the_text_is_plain_decodings_whoever_dies_whenever(
         played = MortalStages(
             replicas, slots=slots, rows=piece, seed=seed, deadly=deadly, words=WORDS, drafts=True
         )
+        played.slow = draw.choice([None, *range(sum(replicas))])
         pipeline = verifying(played, bounds, slots, batch, piece, replicas)
         nobody = (NOBODY,) * len(bounds)
         for load in loads(pipeline, draw, stream, nobody, WORDS, seed):
@@ -192,3 +193,21 @@ def test_a_file_that_is_replayed_is_of_adadecode() -> None:
 def test_what_verifies_nothing_is_one_line(options: dict[str, Any], told: str) -> None:
     with pytest.raises(UserError, match=f"option 'verify' has no meaning with {told}$"):
         check_options("tetris", {"verify": True, **options}, models.resolve(MODEL))
+
+
+def test_a_replica_that_is_late_writes_over_nothing_of_the_next_stream_in_its_slot() -> None:
+    """Two streams at a time: the first of the next two belongs to the first replica, in the slot of
+    whichever ended last, of whom drafts behind its stop token may be under way in the second, a
+    slow one. Prompts are short, so that the same places are used."""
+    stops = frozenset([0])
+    for seed in range(SETS):
+        draw = random.Random(seed)
+        played = MortalStages((2, 1), slots=2, rows=4, seed=seed, words=WORDS, drafts=True)
+        played.slow = 1
+        pipeline = verifying(played, (0.02,), 2, 1, 4, (2, 1))
+        for _ in range(10):
+            pair = [Stream(name, (draw.randrange(WORDS),), 8, stops) for name in "ab"]
+            told = driven(pipeline, pair, draw, ENDLESS)
+            for one in pair:
+                found = [token for output in told[one.id] for token in output.tokens]
+                assert found == alone(one.prompt, 8, stops, (NOBODY,), WORDS)[0], seed
