@@ -66,29 +66,42 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(run)
 
 
-@pytest.fixture
-def open_report(report: Path, tmp_path: Path) -> Iterator[Open]:
-    """Opens the report in a window of the given size and scheme, with or without scripts."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    """One browser for all tests: it takes as long to start and to end as most of them."""
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver is None:
         pytest.skip("chromium and chromedriver are not installed")
-    opened: list[Chrome] = []
+    browser = _start(program, driver, tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def open_report(report: Path, chromium: Chrome) -> Iterator[Open]:
+    """Opens the report in a tab of its own, of the given size and scheme, with or without scripts.
+    What is emulated is the tab's, and logs begin with it."""
+    first = chromium.current_window_handle
 
     def open_it(width: int = 1280, *, dark: bool = False, scripts: bool = True) -> Chrome:
-        browser = _start(chromium, driver, tmp_path / f"profile-{len(opened)}")
-        opened.append(browser)
+        chromium.switch_to.new_window("tab")
+        for log in ("browser", "performance"):
+            chromium.get_log(log)  # type: ignore[no-untyped-call]
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         if not scripts:
-            browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-        browser.get(report.as_uri())
-        return browser
+            chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+        chromium.get(report.as_uri())
+        return chromium
 
     yield open_it
-    for browser in opened:
-        browser.quit()
+    for tab in chromium.window_handles:
+        if tab != first:
+            chromium.switch_to.window(tab)
+            chromium.close()
+    chromium.switch_to.window(first)
 
 
 def _start(chromium: str, driver: str, profile: Path) -> Chrome:

@@ -13,7 +13,7 @@ import yaml
 
 from harness.core.ceilings import ceilings_from_json
 from tests.support.cli_errors import own_errors
-from tests.support.harness.command import decodebench, here, refused, rows_of
+from tests.support.harness.command import decodebench, here, printed, refused, rows_of
 from tests.support.own_cache import own_cache
 
 EXPERIMENT: dict[str, Any] = {
@@ -46,7 +46,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_show_json_has_a_line_for_every_trial_with_the_contract_s_keys(finished: Path) -> None:
-    found = rows_of("runs/tiny", finished)
+    told = printed("show", "runs/tiny", "--json", cwd=finished)
+    found = [json.loads(line) for line in told.splitlines()]
     assert [row["repeat"] for row in sorted(found, key=lambda r: r["repeat"])] == [0, 1]
     identity = (
         "backend options provenance model workload source load repeat status valid invalid_reasons"
@@ -113,14 +114,14 @@ def test_a_page_that_cannot_be_written_is_one_line(finished: Path) -> None:
     shutil.copytree(finished / "runs/tiny", finished / "runs/blocked")
     (finished / "runs/blocked/report.html").unlink(missing_ok=True)
     (finished / "runs/blocked/report.html").mkdir()
-    done = decodebench("report", "runs/blocked", cwd=finished)
+    done = here("report", "runs/blocked", cwd=finished)
     assert done.returncode == 2
     assert done.stderr.startswith("decodebench: runs/blocked/")
     assert done.stderr.count("\n") == 1
 
 
 def test_dry_run_lists_the_trials_and_writes_nothing(tmp_path: Path) -> None:
-    done = decodebench("run", write(tmp_path), "--dry-run", cwd=tmp_path)
+    done = here("run", write(tmp_path), "--dry-run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("scripted") == 2
     assert not (tmp_path / "runs").exists()
@@ -162,16 +163,14 @@ def test_only_and_fresh(tmp_path: Path) -> None:
     first = stored.stat().st_mtime_ns
     assert decodebench("run", "tiny.yaml", "--fresh", cwd=tmp_path).returncode == 0
     assert stored.stat().st_mtime_ns > first
-    wrong = decodebench("run", "tiny.yaml", "--only", "scriptd", cwd=tmp_path)
-    assert wrong.returncode == 2
-    assert wrong.stderr == "decodebench: --only: no backend 'scriptd'; did you mean 'scripted'?\n"
+    wrong = refused("run", "tiny.yaml", "--only", "scriptd", cwd=tmp_path)
+    assert wrong == "decodebench: --only: no backend 'scriptd'; did you mean 'scripted'?\n"
 
 
 def test_fresh_never_deletes_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/thesis.txt").write_text("years of work")
-    done = decodebench("run", write(tmp_path), "--out", "precious", "--fresh", cwd=tmp_path)
-    assert done.returncode == 2
+    refused("run", write(tmp_path), "--out", "precious", "--fresh", cwd=tmp_path)
     assert (tmp_path / "precious/thesis.txt").read_text() == "years of work"
 
 
@@ -188,13 +187,11 @@ def test_fresh_never_deletes_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
 )
 def test_a_bad_command_is_one_line_and_exit_code_2(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     arguments: list[str],
     message: str,
 ) -> None:
     write(tmp_path)
-    told = refused(monkeypatch, capsys, tmp_path, *arguments)
+    told = refused(*arguments, cwd=tmp_path)
     assert told.startswith("decodebench: ")
     assert message in told
     assert told.count("\n") == 1
@@ -213,15 +210,13 @@ def test_a_bad_command_is_one_line_and_exit_code_2(
 )
 def test_what_an_experiment_names_is_checked_before_any_trial_runs(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     changes: dict[str, Any],
     message: str,
 ) -> None:
     (tmp_path / "bad.jsonl").write_text('{"question": "q"}\n')
     reference = changes.get("backends", EXPERIMENT["backends"])[0]["name"]
     file = write(tmp_path, reference=reference, **changes)
-    told = refused(monkeypatch, capsys, tmp_path, "run", file)
+    told = refused("run", file, cwd=tmp_path)
     assert message in told
     assert told.count("\n") == 1
     assert not (tmp_path / "runs").exists()
@@ -229,7 +224,7 @@ def test_what_an_experiment_names_is_checked_before_any_trial_runs(
 
 @pytest.mark.parametrize("what", ["backends", "workloads", "models"])
 def test_list_json_is_an_object_per_line(tmp_path: Path, what: str) -> None:
-    done = decodebench("list", what, "--json", cwd=tmp_path)
+    done = here("list", what, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert rows.keys() & {"vllm", "gsm8k", "demo"}
@@ -238,7 +233,7 @@ def test_list_json_is_an_object_per_line(tmp_path: Path, what: str) -> None:
         assert (classifier["layers"], classifier["width"]) == (8, 128)
         assert 1e6 < classifier["parameters"] < 2e6
         assert classifier["bytes_per_token"] is None, "it decodes none"
-    assert decodebench("list", what, cwd=tmp_path).returncode == 0
+    assert here("list", what, cwd=tmp_path).returncode == 0
 
 
 def test_doctor_says_what_runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,13 +251,13 @@ def test_doctor_says_what_runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_doctor_measures_ceilings_and_keeps_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of small sizes; those of the command take 20 s."""
     own_cache(monkeypatch, tmp_path / "cache")
     monkeypatch.setattr("backends.kernels.ceilings.SIZES", (2**20, 2**24))
     monkeypatch.setattr("backends.kernels.ceilings.PRODUCT", 512)
-    done = here(monkeypatch, capsys, tmp_path, "doctor", "--bandwidth", "--json")
+    done = here("doctor", "--bandwidth", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = {row["subject"]: row["detail"] for row in map(json.loads, done.stdout.splitlines())}
     assert "GB/s" in found["read bandwidth"]

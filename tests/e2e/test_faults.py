@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -20,6 +19,7 @@ import yaml
 
 from tests.support.cli_errors import own_errors
 from tests.support.fake_openai import FakeReply, FakeServer, Play, good
+from tests.support.harness.command import rows_of
 from tests.support.tiny_llama import write_tiny_llama
 
 SECONDS = 300
@@ -66,12 +66,6 @@ def write(folder: Path, model: Path, **changes: Any) -> Path:
     data = {**EXPERIMENT, "model": str(model), **changes}
     (folder / "e.yaml").write_text(yaml.safe_dump(data))
     return folder
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    code, output, errors = run(folder, command=("show", "run", "--json"))
-    assert code == 0, errors
-    return [json.loads(line) for line in output.splitlines()]
 
 
 def stored(folder: Path) -> dict[str, int]:
@@ -152,7 +146,7 @@ def test_an_edited_experiment_keeps_what_is_stored(tmp_path: Path, model: Path) 
     assert code == 0
     assert "2 stored, 2 ok" in output
     assert kept.items() <= stored(tmp_path).items()
-    assert len(rows(tmp_path)) == 4
+    assert len(rows_of("run", tmp_path)) == 4
 
 
 Serve = Callable[[Play], str]
@@ -198,7 +192,7 @@ def test_a_server_that_hangs_fails_its_trial_and_the_exit_code_says_so(
     code, output, errors = run(write(tmp_path, model, **http(url)))
     assert code == 4
     assert "no complete answer within 2 s" in output + errors
-    (row,) = rows(tmp_path)
+    (row,) = rows_of("run", tmp_path)
     assert (row["status"], row["valid"], row["output_tok_per_s"]) == ("failed", False, None)
 
 
@@ -207,7 +201,7 @@ def test_answers_that_break_off_are_counted_and_never_samples(
 ) -> None:
     code, _, _ = run(write(tmp_path, model, **http(serve(every_other(dropped)))))
     assert code == 0
-    (row,) = rows(tmp_path)
+    (row,) = rows_of("run", tmp_path)
     assert (row["n_requests"], row["n_completed"], row["n_errors"]) == (8, 4, 4)
     assert row["output_tokens"] == 4 * 3
     assert not row["valid"]

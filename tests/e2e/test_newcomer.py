@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.harness.command import ROOT, decodebench, printed, rows_of
+from tests.support.harness.command import ROOT, decodebench, printed
 
 pytest.importorskip("transformers")
 pytest.importorskip("torch")
@@ -59,7 +60,8 @@ def test_it_runs_and_gives_the_reference_s_answers(tree: Path) -> None:
     there = {"PYTHONPATH": str(tree)}
     assert "threads" in printed("list", "backends", cwd=tree, env=there)
     printed("run", file, "--out", "run", cwd=tree, env=there)
-    rows = rows_of("run", tree, env=there)
+    shown = printed("show", "run", "--json", cwd=tree, env=there)
+    rows = list(map(json.loads, shown.splitlines()))
     (row,) = [row for row in rows if row["backend"] == "hf-generate"]
     assert (row["status"], row["n_completed"], row["n_errors"]) == ("ok", 6, 0)
     assert row["consistency_ratio"] == 1.0

@@ -11,7 +11,7 @@ import yaml
 
 from backends.checkpoints.draft_heads.check import BUNDLED
 from backends.checkpoints.draft_heads.files import ABOUT
-from tests.support.harness.command import printed, rows_of
+from tests.support.harness.command import here, printed, rows_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -55,7 +55,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     experiment = EXPERIMENT | {"backends": [*EXPERIMENT["backends"], medusa]}
     (folder / "e.yaml").write_text(yaml.safe_dump(experiment))
     printed("run", folder / "e.yaml", "--out", folder / "run", "--again-share", "0")
-    printed("report", folder / "run")
+    assert here("report", folder / "run").returncode == 0
     assert 'id="drafts"' in (folder / "run" / "report.html").read_text()
     return rows_of(folder / "run")
 

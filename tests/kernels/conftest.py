@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -23,25 +23,26 @@ if INTERPRETED:
     collect_ignore_glob += [*PARENT_ONLY, "test_native_*.py"]
 
 
-def _patch_helpers_once() -> None:
-    """The interpreter looks through Triton's language at each call of a helper function, to put
-    itself in the place of what it finds: a fifth of these tests' time. A kernel's launch does that
-    anyway, and what helpers add to it stays."""
-    from triton.runtime.interpreter import InterpretedFunction, _patch_lang
+def _patch_language_once() -> None:
+    """The interpreter looks through Triton's language at each launch of a kernel and each call of a
+    helper function, to put itself in the place of what it finds, and takes it back after a launch.
+    In this process nothing else uses the language, so it stays as the first launch leaves it."""
+    from triton.runtime import interpreter
 
-    patched = set[object]()
+    patch, patched = interpreter._patch_lang, set[int]()
 
-    def call(self: InterpretedFunction, *arguments: object, **named: object) -> object:
-        if self.fn not in patched:
-            _patch_lang(self.fn)
-            patched.add(self.fn)
-        return self.rewrite()(*arguments, **named)
+    def once(fn: Callable[..., object]) -> object:
+        names = id(fn.__globals__)
+        if names not in patched:
+            patch(fn)
+            patched.add(names)
+        return interpreter._LangPatchScope()
 
-    InterpretedFunction.__call__ = call
+    interpreter._patch_lang = once
 
 
 if INTERPRETED:
-    _patch_helpers_once()
+    _patch_language_once()
 
 
 @pytest.fixture(autouse=True)

@@ -106,10 +106,9 @@ def test_what_is_no_cluster_is_refused_in_a_line(
     said: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("backends.tetris.live.devices.ANSWERS_S", 1.0)
     (tmp_path / "e.yaml").write_text(yaml.safe_dump(EXPERIMENT))
-    told = refused(monkeypatch, capsys, tmp_path, "run", "e.yaml", "--out", "run", *options)
+    told = refused("run", "e.yaml", "--out", "run", *options, cwd=tmp_path)
     assert len(told.strip().splitlines()) == 1
     assert said in told

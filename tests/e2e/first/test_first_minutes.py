@@ -1,5 +1,5 @@
-"""The first ten minutes, as a user has them: real processes, the scripted backend, a made-up
-server, and once the demo model."""
+"""The first ten minutes, as a user has them: what measures is a real process, of the scripted
+backend, a made-up server, and once the demo model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.support.fake_openai import FakeReply, FakeServer, good
-from tests.support.harness.command import decodebench, rows_of
+from tests.support.harness.command import decodebench, here, refused, rows_of
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_quick_runs_shows_and_says_what_is_next(tmp_path: Path, prompts: Path) -
     again = decodebench("run", stored, "--out", stored.parent, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "trials: 6 stored" in again.stdout, "a stored experiment runs again as it is"
-    page = decodebench("report", stored.parent, cwd=tmp_path)
+    page = here("report", stored.parent, cwd=tmp_path)
     assert page.returncode == 0, page.stderr
 
 
@@ -100,7 +100,7 @@ def test_a_server_s_usage_is_held_against_what_it_sent(tmp_path: Path) -> None:
     assert any(reason.startswith("token-counts: 5 of 5") for reason in row["invalid_reasons"])
     assert row["token_counting"] == "ids"
     assert "a server's tokens are counted by the token ids in each chunk" in done.stdout
-    assert decodebench("report", "run", cwd=tmp_path).returncode == 0
+    assert here("report", "run", cwd=tmp_path).returncode == 0
     assert "tokens counted by the token ids" in (tmp_path / "run/report.html").read_text()
 
 
@@ -134,23 +134,22 @@ def test_a_duration_and_labels_in_a_file(tmp_path: Path) -> None:
     assert 4 < counts["every 0.001 s", "closed c=2"] <= 2 * (1000 // 19 + 1)
     assert {row["duration_s"] for row in found} == {1.0}
     assert all(row["consistency_ratio"] == 1.0 for row in found)
-    table = decodebench("show", "runs/timed", "--csv", cwd=tmp_path)
+    table = here("show", "runs/timed", "--csv", cwd=tmp_path)
     rows = list(csv.DictReader(io.StringIO(table.stdout)))
     assert {row["label"] for row in rows} == {"every 0.001 s", "every 0.004 s"}
-    markdown = decodebench("show", "runs/timed", "--markdown", cwd=tmp_path).stdout
+    markdown = here("show", "runs/timed", "--markdown", cwd=tmp_path).stdout
     assert "| every 0.001 s (simulation) |" in markdown
-    page = decodebench("report", "runs/timed", cwd=tmp_path)
+    page = here("report", "runs/timed", cwd=tmp_path)
     assert page.returncode == 0, page.stderr
     assert "every 0.004 s" in (tmp_path / "runs/timed/report.html").read_text()
 
 
 def test_bad_prompts_stop_before_anything_is_written(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"prompt": "fine"}\n{"prompt": 3}\n')
-    done = decodebench(
+    told = refused(
         "quick", "--model", "demo", "--workload", "bad.jsonl", "--backend", "scripted", cwd=tmp_path
     )
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    (line,) = told.splitlines()
     assert "bad.jsonl, line 2: field 'prompt': expected text, got 3" in line
     assert not (tmp_path / "runs").exists()
 
@@ -171,7 +170,7 @@ def test_the_version_and_completion(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_commented_experiment_runs_as_it_is(tmp_path: Path) -> None:
-    assert decodebench("init", "mine.yaml", cwd=tmp_path).returncode == 0
+    assert here("init", "mine.yaml", cwd=tmp_path).returncode == 0
     done = decodebench("run", "mine.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "trials: 18 ok" in done.stdout

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from results.compare.gate.record_file import read_record, write_record
 from results.compare.gate.reduced import ReducedRun
-from tests.support.harness.command import decodebench
+from tests.support.harness.command import here
 
 ROOT = Path(__file__).parents[3]
 RECORD = ".ci/gate/record.parquet"
@@ -39,11 +39,11 @@ def changed(run: ReducedRun) -> ReducedRun:
 
 def test_equal_answers_pass_and_one_other_of_24_is_refused(tmp_path: Path) -> None:
     same = shutil.copy(ROOT / RECORD, tmp_path / "same.parquet")
-    done = decodebench(*asked(RECORD, same), cwd=ROOT)
+    done = here(*asked(RECORD, same), cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "verdict: pass" in done.stdout
     other = tmp_path / "other.parquet"
     write_record(other, changed(read_record(ROOT / RECORD)))
-    done = decodebench(*asked(RECORD, other), cwd=ROOT)
+    done = here(*asked(RECORD, other), cwd=ROOT)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "lossless, yet 2 of 48 answers are not BASE's" in done.stdout

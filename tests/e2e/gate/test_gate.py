@@ -47,10 +47,8 @@ def test_other_answers_fail(runs: Path) -> None:
     assert "lossless, yet 18 of 18 answers are not BASE's" in done.stdout
 
 
-def test_a_store_keeps_a_baseline_for_this_machine(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    compare = partial(here, monkeypatch, capsys, runs, "compare", "--baseline-store", "kept")
+def test_a_store_keeps_a_baseline_for_this_machine(runs: Path) -> None:
+    compare = partial(here, "compare", "--baseline-store", "kept", cwd=runs)
     missing = compare("same")
     assert missing.returncode == 2
     assert "no baseline of this machine" in missing.stderr
@@ -59,15 +57,13 @@ def test_a_store_keeps_a_baseline_for_this_machine(
     assert done.returncode == 0, done.stderr
 
 
-def test_a_baseline_that_shows_nothing_does_not_replace_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_baseline_that_shows_nothing_does_not_replace_one(tmp_path: Path) -> None:
     """With one repeat every later comparison would be inconclusive."""
     for name, repeats in (("good", 3), ("one", 1)):
         file = write(tmp_path, repeats=repeats)
         assert decodebench("run", file, "--out", name, cwd=tmp_path).returncode == 0
     store = ("compare", "--baseline-store", "kept", "--update")
-    update = partial(here, monkeypatch, capsys, tmp_path, *store)
+    update = partial(here, *store, cwd=tmp_path)
     assert update("good", *HOW).returncode == 0
     (record,) = (tmp_path / "kept").iterdir()
     before = record.read_bytes()
@@ -78,23 +74,19 @@ def test_a_baseline_that_shows_nothing_does_not_replace_one(
     assert update("one", *HOW).returncode == 0
 
 
-def test_what_is_not_compared_is_in_the_files_of_a_ci_too(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_not_compared_is_in_the_files_of_a_ci_too(runs: Path) -> None:
     where = ("--markdown", "refused.md", "--junit", "refused.xml")
-    done = here(monkeypatch, capsys, runs, "compare", "base", "other", *where)
+    done = here("compare", "base", "other", *where, cwd=runs)
     assert done.returncode == 2
     assert "decodebench compare: not compared" in (runs / "refused.md").read_text()
     assert ElementTree.parse(runs / "refused.xml").getroot().attrib["errors"] == "1"
 
 
-def test_a_baseline_with_a_cell_that_failed_is_stored_with_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_baseline_with_a_cell_that_failed_is_stored_with_a_warning(tmp_path: Path) -> None:
     backends = [{**QUICK, "label": "ill", "fault": "start"}, QUICK]
     file = write(tmp_path, backends=backends, repeats=2)
     assert decodebench("run", file, "--out", "ill", cwd=tmp_path).returncode == 4
-    compare = partial(here, monkeypatch, capsys, tmp_path, "compare")
+    compare = partial(here, "compare", cwd=tmp_path)
     done = compare("ill", "--record", "record")
     assert done.returncode == 0, done.stderr
     warning = "warning: 1 of 2 cells have no trial that ended well, and nothing will be shown of"
@@ -104,9 +96,7 @@ def test_a_baseline_with_a_cell_that_failed_is_stored_with_a_warning(
     assert "no trial of BASE ended well: " in compared.stdout
 
 
-def test_a_baseline_of_a_part_of_its_experiment_is_stored_with_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_baseline_of_a_part_of_its_experiment_is_stored_with_a_warning(tmp_path: Path) -> None:
     """As of a run that was stopped before its second backend began."""
     backends = [{**QUICK, "ttft_s": seconds} for seconds in (0.01, 0.02)]
     file = write(tmp_path, backends=backends, repeats=2)
@@ -115,14 +105,12 @@ def test_a_baseline_of_a_part_of_its_experiment_is_stored_with_a_warning(
         if stored.record.trial.options["ttft_s"] == 0.02:
             for path in (tmp_path / "part/trials").glob(f"{stored.record.key}*"):
                 path.unlink()
-    done = here(monkeypatch, capsys, tmp_path, "compare", "part", "--record", "record")
+    done = here("compare", "part", "--record", "record", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 of 2 cells of the experiment have no trial, and will not be gated" in done.stderr
 
 
-def test_bad_input_is_one_line_and_exit_2(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line_and_exit_2(runs: Path) -> None:
     (runs / "bad.yaml").write_text("margins: [{metric: tpot, margin: 0.05}]")
     for arguments, words in (
         (("base", "nowhere"), "no such file or folder"),
@@ -141,20 +129,18 @@ def test_bad_input_is_one_line_and_exit_2(
             "--gate: means nothing beside --update, which compares nothing",
         ),
     ):
-        told = refused(monkeypatch, capsys, runs, "compare", *arguments)
+        told = refused("compare", *arguments, cwd=runs)
         assert words in told
         assert len(told.splitlines()) == 1
 
 
-def test_calibrated_margins_can_be_read_again(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = here(monkeypatch, capsys, runs, "gate", "calibrate", "base", *HOW, "--json")
+def test_calibrated_margins_can_be_read_again(runs: Path) -> None:
+    found = here("gate", "calibrate", "base", *HOW, "--json", cwd=runs)
     assert found.returncode == 0, found.stderr
     held = [json.loads(line) for line in found.stdout.splitlines()]
     assert [one["metric"] for one in held] == ["tpot_s", "ttft_s"]
     asked = ("compare", "base", "same", "--gate", "gate.yaml", *HOW)
-    done = here(monkeypatch, capsys, runs, *asked)
+    done = here(*asked, cwd=runs)
     assert done.returncode in (0, 3), done.stderr
 
 

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.soundness.goodput_search import capacity
 from tests.e2e.test_cli import write
 from tests.support.fake_openai import FakeReply, FakeServer, good
-from tests.support.harness.command import decodebench, refused
+from tests.support.harness.command import decodebench, here, refused
 
 SERVICE_S = 0.05
 FEW = ("--share", "0.9", "--requests", "30", "--max-probes", "6")
@@ -46,7 +46,7 @@ def test_the_rate_is_near_the_queue_s_and_a_second_search_measures_nothing(tmp_p
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout) == answer
     assert stored == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "g/trials").iterdir()}
-    shown = decodebench("show", "g", "--json", cwd=tmp_path)
+    shown = here("show", "g", "--json", cwd=tmp_path)
     loads = [json.loads(line)["load"] for line in shown.stdout.splitlines()]
     # a probe in which the client was late is stored, and is none of those that count
     assert sum("poisson" in str(load) for load in loads) == len(one["keys"]) - 1
@@ -74,7 +74,7 @@ def test_a_system_that_fails_costs_itself_alone(tmp_path: Path) -> None:
     assert " probes; limited by " in sound
     found = json.loads((tmp_path / "g/goodput.json").read_text())["systems"]
     assert [one["ended"] == "a trial failed" for one in found] == [True, False]
-    page = decodebench("report", "g", cwd=tmp_path)
+    page = here("report", "g", cwd=tmp_path)
     assert page.returncode == 0, page.stderr
 
 
@@ -123,14 +123,12 @@ def test_a_server_is_searched_like_any_other(tmp_path: Path) -> None:
 )
 def test_bad_input_is_one_line(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     changes: dict[str, Any],
     asked: list[str],
     words: str,
 ) -> None:
     (tmp_path / "file").write_text("")
     file = experiment(tmp_path, **changes)
-    told = refused(monkeypatch, capsys, tmp_path, "goodput", file, *asked)
+    told = refused("goodput", file, *asked, cwd=tmp_path)
     assert words in told
     assert len([line for line in told.splitlines() if "warning" not in line]) == 1

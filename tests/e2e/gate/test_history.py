@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.harness.command import decodebench, refused
+from tests.support.harness.command import decodebench, here, refused
 from tests.support.results.history_runs import write_runs
 
 
@@ -19,7 +19,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_steps_are_printed_and_the_page_is_named(runs: Path) -> None:
-    done = decodebench("history", "runs", "--metric", "tpot_s_p50", cwd=runs)
+    done = here("history", "runs", "--metric", "tpot_s_p50", cwd=runs)
     assert done.returncode == 0, done.stderr
     assert "+10." in done.stdout or "+9." in done.stdout
     assert "c009 .. c010" in done.stdout
@@ -36,7 +36,7 @@ def test_a_job_can_fail_for_what_is_worse(runs: Path) -> None:
 
 def test_json_has_everything_and_no_page(runs: Path) -> None:
     folders = [str(path.relative_to(runs)) for path in (runs / "runs").glob("run-*")]
-    done = decodebench("history", *folders, "--json", cwd=runs)
+    done = here("history", *folders, "--json", cwd=runs)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert len(found["runs"]) == 20
@@ -64,11 +64,9 @@ def test_json_has_everything_and_no_page(runs: Path) -> None:
 )
 def test_bad_input_is_one_line(
     runs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     asked: list[str],
     words: str,
 ) -> None:
-    told = refused(monkeypatch, capsys, runs, "history", *asked)
+    told = refused("history", *asked, cwd=runs)
     assert words in told
     assert len(told.splitlines()) == 1

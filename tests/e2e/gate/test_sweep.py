@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.e2e.test_cli import write
-from tests.support.harness.command import decodebench, refused
+from tests.support.harness.command import decodebench, here, refused
 
 SERVICE_S = 0.02
 SERVER = {"name": "scripted", "capacity": 1, "itl_s": 0.0, "tokens": 1}
@@ -84,7 +84,7 @@ def test_sweeping_one_backend_keeps_the_others(swept: Path) -> None:
 
 
 def test_the_page_has_its_curve_and_no_verdict(swept: Path) -> None:
-    assert decodebench("report", "s", cwd=swept).returncode == 0
+    assert here("report", "s", cwd=swept).returncode == 0
     text = (swept / "s/report.html").read_text()
     section = text.partition('<section id="swept">')[2].partition("</section>")[0]
     assert section.count("<svg") >= 4
@@ -98,7 +98,7 @@ def test_repeats_measure_the_same_rates_again(tmp_path: Path) -> None:
     file = experiment(
         tmp_path, backends=TWO[1:], load=[SWEEP | {"points": 3}], repeats=2, requests=4
     )
-    plan = decodebench("run", file, "--dry-run", cwd=tmp_path)
+    plan = here("run", file, "--dry-run", cwd=tmp_path)
     assert "of each system a sweep of 3 rates" in plan.stdout, plan.stderr
     done = decodebench("run", file, "--out", "s", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -131,20 +131,18 @@ def test_a_server_that_fails_is_failed_trials(tmp_path: Path) -> None:
 )
 def test_bad_input_is_one_line(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     load: list[Any],
     asked: list[str],
     words: str,
 ) -> None:
-    told = refused(monkeypatch, capsys, tmp_path, "run", experiment(tmp_path, load=load), *asked)
+    told = refused("run", experiment(tmp_path, load=load), *asked, cwd=tmp_path)
     assert words in told
     assert len([line for line in told.splitlines() if "warning" not in line]) == 1
     assert not (tmp_path / "runs").exists()
 
 
 def test_quick_sweeps_without_a_file(tmp_path: Path) -> None:
-    done = decodebench(
+    done = here(
         "quick", "--model", "demo", "--workload", "synthetic", "--backend", "scripted", "--sweep",
         "--dry-run", cwd=tmp_path,
     )  # fmt: skip

@@ -65,9 +65,7 @@ def test_the_page_is_written(run: Path) -> None:
     assert "accuracy" in page
 
 
-def test_a_text_backend_is_refused_before_anything_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_text_backend_is_refused_before_anything_runs(tmp_path: Path) -> None:
     text = EXPERIMENT.replace("demo-sentiment", "demo").replace(
         "{name: classifier, threads: 1}", "autoregressive"
     )
@@ -77,6 +75,6 @@ def test_a_text_backend_is_refused_before_anything_runs(
     (tmp_path / "labels.yaml").write_text(
         "\n".join(lines).replace("reference: classifier", "reference: autoregressive")
     )
-    told = refused(monkeypatch, capsys, tmp_path, "run", "labels.yaml", "--out", "run")
+    told = refused("run", "labels.yaml", "--out", "run", cwd=tmp_path)
     assert "answers with text, and workload 'sentiment' asks for labels" in told
     assert "Traceback" not in told

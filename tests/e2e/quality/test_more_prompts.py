@@ -14,7 +14,7 @@ import yaml
 import results
 from results.compare.quality import quality_keys
 from results.rows import summaries
-from tests.support.harness.command import environment, in_full, printed
+from tests.support.harness.command import environment, here, in_full, printed
 
 REQUESTS, QUALITY_REQUESTS, REPEATS = 3, 9, 2
 CONTENT: dict[str, Any] = {
@@ -89,14 +89,14 @@ def test_it_comes_last_is_resumed_and_enters_no_time(folder: Path) -> None:
     assert f" {QUALITY_REQUESTS} " in table
     assert "the same, as promised" in table
     assert "jsonl, quality" not in title, "no table of times that are not there"
-    printed("report", "runs/more", cwd=folder)
+    assert here("report", "runs/more", cwd=folder).returncode == 0
     page = (folder / "runs/more/report.html").read_text()
     assert f"{QUALITY_REQUESTS - REQUESTS} prompts of a workload that were asked once" in page
     assert f"{timed} trials" in page, "of loads alone"
 
 
 def test_the_stored_experiment_asks_the_same(folder: Path) -> None:
-    plan = printed("run", "runs/more/experiment.yaml", "--dry-run", cwd=folder)
-    assert plan.splitlines()[-1] == (
+    plan = here("run", "runs/more/experiment.yaml", "--dry-run", cwd=folder)
+    assert plan.stdout.splitlines()[-1] == (
         "4 trials of 3 requests and 2 of more prompts, for quality; nothing was run"
     )

@@ -68,10 +68,8 @@ def test_it_is_measured_once_with_its_reference_and_both_records_stay(disturbed:
     assert len(rows_of("runs/tiny", disturbed)) == len(found)
 
 
-def test_a_share_beyond_all_is_bad_input(
-    disturbed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_share_beyond_all_is_bad_input(disturbed: Path) -> None:
     asked = ("run", "tiny.yaml", "--again-share", "1.5")
-    told = refused(monkeypatch, capsys, disturbed, *asked)
+    told = refused(*asked, cwd=disturbed)
     assert "--again-share" in told
     assert told.count("\n") == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -26,27 +28,25 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     return int(ended.value.code or 0)
 
 
-def here(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    cwd: Path,
-    *arguments: object,
-) -> subprocess.CompletedProcess[str]:
-    """As `decodebench`, in this process: for what starts no engine, in a second less."""
-    monkeypatch.chdir(cwd)
-    code = call(monkeypatch, *arguments)
-    told = capsys.readouterr()
-    return subprocess.CompletedProcess([*map(str, arguments)], code, told.out, told.err)
+def here(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """As `decodebench`, in this process: for what starts no engine, in a second or two less. Other
+    tests have changed what this process runs with, so that trials of a process are none of its."""
+    told = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(told[0]),
+        contextlib.redirect_stderr(told[1]),
+    ):
+        patch.chdir(cwd)
+        patch.delenv("COLUMNS", raising=False)
+        code = call(patch, *arguments)
+    out, err = (one.buffer.getvalue().decode() for one in told)
+    return subprocess.CompletedProcess([*map(str, arguments)], code, out, err)
 
 
-def refused(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    cwd: Path,
-    *arguments: object,
-) -> str:
+def refused(*arguments: object, cwd: Path = ROOT) -> str:
     """What bad input is told on standard error, in this process."""
-    done = here(monkeypatch, capsys, cwd, *arguments)
+    done = here(*arguments, cwd=cwd)
     assert done.returncode == 2, done.stdout
     return done.stderr
 
@@ -89,7 +89,8 @@ def printed(*arguments: object, cwd: Path = ROOT, env: Mapping[str, str] = {}) -
     return done.stdout
 
 
-def rows_of(run: object, cwd: Path = ROOT, env: Mapping[str, str] = {}) -> list[dict[str, Any]]:
+def rows_of(run: object, cwd: Path = ROOT) -> list[dict[str, Any]]:
     """The trials of a run folder, as ``show`` gives them."""
-    told = printed("show", run, "--json", cwd=cwd, env=env)
-    return [json.loads(line) for line in told.splitlines()]
+    done = here("show", run, "--json", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -89,12 +89,10 @@ def test_weights_that_are_not_numbers_are_named(model: Path, tmp_path: Path) -> 
 )
 def test_the_command_says_it_in_one_line(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     arguments: list[str],
     message: str,
 ) -> None:
     asked = ("train", "classifier", "--model", "demo", *arguments, "--out", "out")
-    told = refused(monkeypatch, capsys, tmp_path, *asked)
+    told = refused(*asked, cwd=tmp_path)
     assert told.count("\n") == 1
     assert message in told
