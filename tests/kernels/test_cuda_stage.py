@@ -142,7 +142,7 @@ def texts(backend: Backend, deaths: dict[int, int]) -> dict[str, list[int]]:
     [
         ("own-early-exit", {"measure": "softmax", "thresholds": [0.05, 0.1]}, None),
         ("own-early-exit", {"measure": "state", "threshold": 0.6}, [2, 1, 1]),
-        ("autoregressive", {"thresholds": [0.05, 0.1], "verify": True}, [1, 2, 1]),
+        ("autoregressive", {"thresholds": [0.05, 0.1], "verify": True}, [2, 1, 1]),
     ],
 )
 def test_the_text_is_that_of_one_process(

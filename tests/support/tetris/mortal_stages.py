@@ -124,8 +124,8 @@ class MortalStages:
     def ready(self, busy: Collection[int]) -> list[int]:
         """Some of them."""
         some = sorted(busy)
-        if self.slow in busy and len(busy) > 1 and self._draw.random() > SELDOM:
-            some.remove(self.slow)
+        if self._draw.random() > SELDOM:
+            some = [index for index in some if index != self.slow] or some
         return sorted(self._draw.sample(some, self._draw.randint(1, len(some))))
 
     def receive(self, index: int) -> StageDone:
