@@ -17,7 +17,7 @@ from backends.tetris.serving.jobs import (
     booked,
     with_states,
 )
-from backends.tetris.workers.options import place_of
+from backends.tetris.workers.options import is_here, place_of
 from backends.tetris.workers.piped_stages import PipedStages
 
 
@@ -43,6 +43,9 @@ class StageProcesses(PipedStages[StageSetup, Any, Any]):
         self._sent: dict[int, StageJob] = {}
         """To stages that share no memory."""
         self._is_shared = setup.options["ray"] is None
+        needed = [setup.model_dir]
+        if not is_here(setup.options):
+            needed += CutPlan(setup.model_dir, setup.options).files()
         workers = setups(setup)
         self._stage_of = [one.index for one in workers]
         try:
@@ -51,7 +54,7 @@ class StageProcesses(PipedStages[StageSetup, Any, Any]):
                 stage.__name__,
                 setup.options,
                 shared=[self.states.number],
-                needed=[setup.model_dir, *CutPlan(setup.model_dir, setup.options).files()],
+                needed=needed,
             )
         except BaseException:
             self.states.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from harness.cli.cluster.node import NodeState, code_key
 from harness.cli.cluster.nodes import open_nodes
 from harness.cli.pins import Pins
 from harness.core.errors import UserError
+from harness.core.nouns import Trial
 from tests.unit.harness.cli.cluster.test_nodes import ActorMethod, Answer, LostNodeError, trials
 
 
@@ -54,6 +56,19 @@ def cluster_of(answers: Sequence[Callable[[], NodeState]], lost: set[int]) -> An
 
 def gone() -> NodeState:
     raise LostNodeError("its raylet has died")
+
+
+def test_stages_that_need_nodes_which_are_taken_whole_are_refused(tmp_path: Path) -> None:
+    [trial] = trials(cells=1, repeats=1)
+    told = "option 'ray': stages on a cluster's nodes, each of which this executor takes whole"
+    with pytest.raises(UserError, match=told):
+        open_nodes(cluster_of([], set()), [staged(trial, "10.0.0.1:6379")], tmp_path)
+    with pytest.raises(UserError, match="every node of the cluster is lost"):
+        open_nodes(cluster_of([gone, gone], {0, 1}), [staged(trial, "local")], tmp_path)
+
+
+def staged(trial: Trial, where: str) -> Trial:
+    return replace(trial, options={**trial.options, "ray": where})
 
 
 def test_a_node_that_has_died_unnoticed_is_left_out(
