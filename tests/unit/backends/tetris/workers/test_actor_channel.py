@@ -139,3 +139,4 @@ def test_what_it_says_before_it_ends_is_heard(channel: ActorChannel) -> None:
 def test_to_give_up_what_is_closed_does_nothing(channel: ActorChannel) -> None:
     channel.close()
     channel.give_up()
+    assert channel.poll(), "whoever asks is told at once"

@@ -224,28 +224,34 @@ def test_labels_are_those_of_processes_whoever_is_killed() -> None:
     model = Model("demo-sentiment")
     folder = models.resolve(model)
     killed: list[int] = []
-    wanted = [Request(str(n), tuple(range(5, 8 + n % 20)), 1) for n in range(60)]
+    prompts = [tuple(range(5, 8 + n % 20)) for n in range(60)]
+    wanted = [Request(str(n), ids, 1, answer="label") for n, ids in enumerate(prompts)]
 
     def labels(**options: Any) -> dict[str, str | None]:
         told = {"threads": 1, "threshold": 0.02, "replicas": [2, 1], **options}
         backend: Any = open_backend("tetris-classifier", folder, model, told)
         found: dict[str, str | None] = {}
         try:
+            victim = backend.workers.pids()[0]
+            if options:  # so that it has a batch when it is killed
+                os.kill(victim, signal.SIGSTOP)
             for one in wanted:
                 backend.submit(one)
             while len(found) < len(wanted):
                 for commit in backend.poll():
                     assert commit.request_id not in found
                     found[commit.request_id] = commit.label
-                if options and not killed:  # while it has a batch
-                    killed.append(backend.workers.pids()[0])
-                    os.kill(killed[0], signal.SIGKILL)
+                if options and not killed:
+                    killed.append(victim)
+                    os.kill(victim, signal.SIGKILL)
                 backend.wait(0.05)
             if options:
-                assert backend.workers.pids()[0] != killed[0]
+                assert backend.workers.pids()[0] != victim
         finally:
             backend.close()
         return found
 
-    assert labels(ray="local") == labels()
+    found = labels(ray="local")
+    assert None not in found.values()
+    assert found == labels()
     assert killed
