@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -176,23 +177,19 @@ class Tetris(EngineBackend):
         setup = StageSetup(0, cuts, model_dir, model, taken, threads, sizes)
         processes = StageProcesses(setup, shape)
         queued: Any = DraftQueues if verifies else StageQueues
-        piped = VerifyingPipeline if verifies else StagePipeline
-        pipeline = piped(
-            processes,
+        queues = queued(
+            replicas,
             rule,
-            [end - start for start, end in zip((0, *cuts), (*cuts, plan.depth), strict=True)],
-            queued(
-                replicas,
-                rule,
-                slots=slots,
-                batch=options["batch"],
-                prefill_tokens=piece,
-                whole_prompts=whole_prompts,
-                replayed=decided if isinstance(decided, Replayer) else None,
-            ),
-            rows=room,
-            decisions=decided if rule.layers or options["record"] else None,
+            slots=slots,
+            batch=options["batch"],
+            prefill_tokens=piece,
+            whole_prompts=whole_prompts,
+            replayed=decided if is_replay else None,
         )
+        layers = [end - start for start, end in pairwise((0, *cuts, plan.depth))]
+        piped = VerifyingPipeline if verifies else StagePipeline
+        seen = decided if rule.layers or options["record"] else None
+        pipeline = piped(processes, rule, layers, queues, rows=room, decisions=seen)
         return cls(pipeline, processes, info, stops, decided)
 
 
