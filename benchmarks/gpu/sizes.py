@@ -1,18 +1,21 @@
 """Every system at 8B on a GPU: random weights, replayed decisions, the sweep itself.
 
     python benchmarks/gpu/sizes.py --out FOLDER [--sizes 1b llama-3.1-8b] [--requests 32]
-                                   [--repeats 3] [--minutes 20] [--pipeline] [--tiny]
+                                   [--repeats 3] [--minutes 20] [--systems vllm autoregressive]
+                                   [--pipeline] [--tiny]
 
 Measures the device's bandwidth, then runs `benchmarks/sizes.py`'s decoding experiment with CUDA
-graphs: plain vLLM, early exit inside it (graphs between attentions and of whole segments, and vLLM
-beside it in the first mode and its runner), plain decoding on our engine, AdaDecode with the
-model's own head at each exit (as it is and in 8 bits) and with a shortlist of 16,384 tokens, and
-drafts of a smaller shape, as many as its costs tell it. With `--pipeline` it runs instead, beside
+graphs: plain vLLM (`vllm`, and `vllm-pieces` with graphs between attentions alone), early exit
+inside it (also with graphs of whole segments), its EAGLE-3 with the acceptance of a server's log
+(0.72, 0.50, 0.34 of three drafts), plain decoding on our engine, AdaDecode with the model's own
+head at each exit (as it is, in 8 bits, with a shortlist of 16,384 tokens), early exit on our
+engine, and drafts of a smaller shape, as many as its costs tell it. `--systems` chooses among
+them: a card holds some seven engines of 8B side by side. With `--pipeline` it runs instead, beside
 plain decoding, early exit on our engine: in lockstep, by ready rows, and in two stages, a process
-each, on the one card or on two. Tells each system's share of the bandwidth
-floor and its speed-ups; `decodebench report FOLDER/decoding` draws them. What was measured stays in
-FOLDER: the same command goes on where it was stopped. With two engines of vLLM (there are three by
-now) an H200 took 5 minutes for the first starts at 8B, and 75 s for the trials of a repeat.
+each, on the one card or on two. Tells each system's share of the bandwidth floor and its speed-ups;
+`decodebench report FOLDER/decoding` draws them. What was measured stays in FOLDER: the same command
+goes on where it was stopped. With two engines of vLLM an H200 took 5 minutes for the first starts
+at 8B, and 75 s for the trials of a repeat.
 `--tiny` tries the whole path on 0.1b, on a CPU too. The last line is JSON.
 """
 
@@ -34,6 +37,13 @@ from reports.cells import Overview
 LONGEST = 512
 """Positions; the demo model's prompts of gsm8k have some 60."""
 SHORTLIST = 16384
+LOGGED = (0.72, 0.50, 0.34)
+"""Drafts that stand, by place, as vLLM's log of a server tells them (an example, of no server)."""
+SYSTEMS = (
+    "vllm", "vllm-pieces", "vllm-early-exit", "vllm-early-exit-segments", "vllm-speculative",
+    "autoregressive", "adadecode", "adadecode-8-bits", "adadecode-shortlist", "own-early-exit",
+    "speculative",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -45,7 +55,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=20.0, help="after which it stops")
-    parser.add_argument("--without-pieces", action="store_true", help="vLLM by its defaults alone")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--memory-share", type=float, default=0.2, help="of the device, per engine")
     parser.add_argument("--kv-cache-gib", type=float, default=4.0, help="of each of vLLM's engines")
     parser.add_argument("--pipeline", action="store_true", help="TETRIS, and what it is held to")
@@ -79,7 +89,8 @@ def asked(chosen: argparse.Namespace) -> dict[str, Any]:
     workloads = [{"name": "gsm8k", "max_new_tokens": chosen.tokens}]
     backends = pipeline(chosen) if chosen.pipeline else methods_of(chosen)
     content = experiment(chosen, "decoding", backends, workloads, chosen.rows)
-    return {**content, "reference": backends[0]["name"]}
+    rates = {"logged": {"acceptance": list(LOGGED)}}
+    return {**content, "rates": rates, "reference": backends[0]["name"]}
 
 
 def pipeline(chosen: argparse.Namespace) -> list[dict[str, Any]]:
@@ -95,40 +106,42 @@ def pipeline(chosen: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def methods_of(chosen: argparse.Namespace) -> list[dict[str, Any]]:
-    """vLLM, and what is held against it."""
-    common = {"max_model_len": LONGEST, "replay": "demo"}
-    pieces: list[dict[str, Any]] = []
-    segments: list[dict[str, Any]] = []
+    """The chosen systems; vLLM's engines first, which reserve their memory at once."""
+    common: dict[str, Any] = {"max_model_len": LONGEST, "replay": "demo"}
     if chosen.tiny:
-        graphs = {**common, "enforce_eager": False}
+        compiled = {**common, "enforce_eager": False}
+        graphs = segments = cut = drafted = compiled
     else:
         # engines stay loaded beside one another where they fit, so that repeats go by turns
         common["max_num_seqs"] = max(chosen.rows)
         compiled = {**common, "enforce_eager": False, "kv_cache_gib": chosen.kv_cache_gib}
         graphs = {**compiled, "engine": engine(chosen)}
-        whole = engine(chosen, cudagraph_mode="FULL_AND_PIECEWISE")
-        segments = [{"name": "vllm-early-exit", **compiled, "engine": whole}]
-        if not chosen.without_pieces:
-            cut = engine(chosen, cudagraph_mode="PIECEWISE")
-            pieces = [{"name": "vllm", **compiled, "engine": cut}]
-    of_8_bits = {"name": "adadecode", "heads": "original", "head_dtype": "fp8"}
-    return [
-        {"name": "vllm", **graphs},
-        *pieces,
-        {"name": "vllm-early-exit", **graphs},
-        *segments,
-        {"name": "autoregressive", **common},
-        {"name": "adadecode", "heads": "original", **common},
-        *([] if chosen.tiny else [{**of_8_bits, **common}]),
-        {"name": "adadecode", "heads": "original", "shortlist": SHORTLIST, **common},
-        {"name": "speculative", "method": "draft_model", **common},
-    ]
+        segments = {**compiled, "engine": engine(chosen, cudagraph_mode="FULL_AND_PIECEWISE")}
+        cut = {**compiled, "engine": engine(chosen, cudagraph_mode="PIECEWISE")}
+        drafted = {**compiled, "engine": engine(chosen, rows=1 + len(LOGGED))}
+    ada = {"name": "adadecode", "heads": "original", **common}
+    eagle = {"method": "eagle3", "drafts": len(LOGGED), **drafted, "replay": "logged"}
+    systems: dict[str, dict[str, Any]] = {
+        "vllm": {"name": "vllm", **graphs},
+        "vllm-pieces": {"name": "vllm", **cut},
+        "vllm-early-exit": {"name": "vllm-early-exit", **graphs},
+        "vllm-early-exit-segments": {"name": "vllm-early-exit", **segments},
+        "vllm-speculative": {"name": "vllm-speculative", **eagle},
+        "autoregressive": {"name": "autoregressive", **common},
+        "adadecode": ada,
+        "adadecode-8-bits": {**ada, "head_dtype": "fp8"},
+        "adadecode-shortlist": {**ada, "shortlist": SHORTLIST},
+        "own-early-exit": {"name": "own-early-exit", **common},
+        "speculative": {"name": "speculative", "method": "draft_model", **common},
+    }
+    return [system for name, system in systems.items() if name in chosen.systems]
 
 
-def engine(chosen: argparse.Namespace, **compilation: Any) -> dict[str, Any]:
-    """vLLM's own arguments: graphs for the numbers of rows that occur, and memory for one model."""
+def engine(chosen: argparse.Namespace, rows: int = 1, **compilation: Any) -> dict[str, Any]:
+    """vLLM's own arguments: graphs for the numbers of rows that occur (each sequence has as many as
+    said), and memory for one model."""
     sizes = sorted({1, 2, 4, 8, 16, *chosen.rows})
-    compilation["cudagraph_capture_sizes"] = [n for n in sizes if n <= max(chosen.rows)]
+    compilation["cudagraph_capture_sizes"] = [rows * n for n in sizes if n <= max(chosen.rows)]
     share = {"gpu_memory_utilization": chosen.memory_share}
     return {**share, "compilation_config": compilation}
 

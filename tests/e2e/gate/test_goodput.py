@@ -89,12 +89,12 @@ def test_a_server_is_searched_like_any_other(tmp_path: Path) -> None:
 
     server = FakeServer(play)
     backend = {"name": "http", "base_url": server.url, "prefix_caching": "none"}
-    asked = {"backends": [backend], "reference": "http", "max_new_tokens": 3}
-    file = experiment(tmp_path, **asked)
+    file = experiment(tmp_path, backends=[backend], reference="http", max_new_tokens=3)
     try:
         # a machine that stalls makes the client late, which is no answer about the server
         for attempt in range(3):
-            done = decodebench("goodput", file, "--out", f"g{attempt}", *FEW, cwd=tmp_path)
+            asked = ("goodput", file, "--out", f"g{attempt}", *FEW)
+            done = decodebench(*asked, cwd=tmp_path, ahead=True)
             if "the client, which was late" in done.stderr and attempt < 2:
                 continue
             assert done.returncode == 0, done.stderr

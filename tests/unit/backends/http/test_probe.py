@@ -198,7 +198,7 @@ def test_nobody_who_listens_is_told_from_somebody_who_breaks_off(
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     monkeypatch.setattr("backends.http.backend.WAITS_S", (0.0, 0.2))
     with pytest.raises(UnavailableError, match="no server answers there") as caught:
-        open_backend("http", None, Model("m"), {"base_url": url, "timeout_s": 0.1})
+        open_backend("http", None, Model("m"), {"base_url": url, "timeout_s": 20.0})
     assert not caught.value.reached
 
     def drop(reply: FakeReply) -> None:
