@@ -33,7 +33,8 @@ MAX_OTHERS_SHARE = 0.10
 takes a core of the engine's."""
 MAX_PROBE_RATIO = 1.25
 """A fixed piece of work before and after the trial: its median differs by under 15% on a machine
-that is busy but steady, and by more when clocks change."""
+that is busy but steady, and by more when clocks change. What a GPU computes takes as long at any
+pace of the host."""
 MAX_ASLEEP_S = 1.0
 """The clocks whose difference it is are read one after the other."""
 PREFIX_CACHING = "prefix_caching"
@@ -240,10 +241,12 @@ def _machine(disturbance: Disturbance, info: BackendInfo) -> list[str]:
         reasons.append(
             f"machine-noisy: this machine slept for {disturbance.asleep_s:.0f} s during the trial"
         )
-    if disturbance.probe_ratio > MAX_PROBE_RATIO:
+    hosts_share = 1 - disturbance.gpu_busy
+    if 1 + hosts_share * (disturbance.probe_ratio - 1) > MAX_PROBE_RATIO:
+        idle = f", a GPU computing in {disturbance.gpu_busy:.0%} of it" if hosts_share < 1 else ""
         reasons.append(
             f"machine-noisy: the same work took {disturbance.probe_ratio:.2f} times as long "
-            f"at one end of the trial as at the other (limit {MAX_PROBE_RATIO:g})"
+            f"at one end of the trial as at the other{idle} (limit {MAX_PROBE_RATIO:g})"
         )
     return reasons
 

@@ -88,7 +88,7 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
     reading = Reading(None, None) if remote else meter.read()
     after = machine.machine_state()
     others = watch.others(before.own | after.own)
-    disturbance = machine.disturbance(before, after, watch.throttled, others)
+    disturbance = machine.disturbance(before, after, watch.throttled, others, watch.busy)
     tell("scoring")
     texts, scores = session.finish(trial, generations)
     verdict = checks.check_trial(

@@ -111,7 +111,8 @@ REASONS = (
         "times",
         "over 1% of CPU time stolen by other guests, over 10% used by others, another process that "
         "computed on the same GPU, a machine that slept for over 1 s, or the same work 25% slower "
-        "at one end of the trial",
+        "at one end of the trial. What a GPU computes is not the host's: the share of the time in "
+        "which one did counts as steady",
         passes=True,
     ),
     Reason(

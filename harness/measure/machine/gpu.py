@@ -146,6 +146,16 @@ def thermal_violation_s() -> float:
     return total
 
 
+def busy_share() -> float:
+    """Share of the driver's last sampling period (a sixth of a second to one) in which the busiest
+    visible device computed; 0 for devices that do not tell."""
+    shares = [0.0]
+    for handle in devices():
+        with _ignoring_unsupported():
+            shares.append(_nvml().nvmlDeviceGetUtilizationRates(handle).gpu / 100)
+    return max(shares)
+
+
 def holders() -> frozenset[int]:
     """Ids of the processes that are ready to compute on a visible device, as the driver lists them
     (see `memory_used`)."""

@@ -63,6 +63,8 @@ class Disturbance:
     gpu_throttled: tuple[str, ...]
     gpu_others: int = 0
     """Processes outside the sweep that computed on a GPU that it computed on."""
+    gpu_busy: float = 0.0
+    """Share of the load's time in which a GPU computed."""
     asleep_s: float = 0.0
     """For how long the machine slept, which stops the clock that stamps are of."""
 
@@ -105,6 +107,7 @@ class GpuWatch:
         self._seen: set[str] = set()
         self._holders: set[int] = set()
         self._computing: set[int] = set()
+        self._busy: list[float] = []
         self._begin_us = time.time_ns() // 1000
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gpu watch", daemon=True)
@@ -113,6 +116,11 @@ class GpuWatch:
     def throttled(self) -> tuple[str, ...]:
         """Every reason seen so far why a GPU ran below its clocks."""
         return tuple(sorted(self._seen))
+
+    @property
+    def busy(self) -> float:
+        """Share of the time so far in which the busiest GPU computed."""
+        return statistics.fmean(self._busy) if self._busy else 0.0
 
     def others(self, own: Set[int]) -> int:
         """How many processes other than these computed on the GPUs. 0 where none of these is among
@@ -136,6 +144,7 @@ class GpuWatch:
             self._seen.update(gpu.throttled())
             self._holders |= gpu.holders()
             self._computing |= gpu.computing(self._begin_us)
+            self._busy.append(gpu.busy_share())
 
 
 def disturbance(
@@ -143,9 +152,10 @@ def disturbance(
     after: MachineState,
     during: tuple[str, ...] = (),
     gpu_others: int = 0,
+    gpu_busy: float = 0.0,
 ) -> Disturbance:
     """What lies between `before` and `after`; `during`: why GPUs were slow in between, which
-    `gpu_others` other processes used."""
+    `gpu_others` other processes used and which computed for a share `gpu_busy` of the time."""
     heat = after.gpu_thermal_s - before.gpu_thermal_s
     counted = (f"thermal slowdown for {heat:.3g} s",) if heat > 0 else ()
     total = max(after.total_s - before.total_s, 1e-9)
@@ -160,6 +170,7 @@ def disturbance(
             sorted({*before.gpu_throttled, *during, *after.gpu_throttled, *counted})
         ),
         gpu_others=gpu_others,
+        gpu_busy=gpu_busy,
         asleep_s=after.asleep_s - before.asleep_s,
     )
 

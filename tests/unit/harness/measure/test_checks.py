@@ -255,6 +255,18 @@ def test_the_limits_of_noise_are_those_that_are_written(
     assert reason.startswith(("machine-noisy", "clocks-throttled"))
 
 
+@pytest.mark.parametrize(("busy", "sound"), [(0.0, False), (0.68, False), (0.7, True), (1.0, True)])
+def test_a_host_that_wanders_is_noise_where_no_gpu_computes(busy: float, sound: bool) -> None:
+    """A pace that halves and doubles is 1.8 times slower in the host's part of the time alone."""
+    wandering = dataclasses.replace(QUIET, probe_ratio=1.8, gpu_busy=busy)
+    valid, reasons = check(good(100), wandering)
+    assert valid is sound
+    assert len(reasons) == (not sound)
+    if busy and not sound:
+        assert "1.80 times as long at one end of the trial as at the other, a GPU" in reasons[0]
+        assert "computing in 68% of it (limit 1.25)" in reasons[0]
+
+
 def test_a_servers_own_work_is_not_noise() -> None:
     server = dataclasses.replace(INFO, capabilities=frozenset({"server", "cold-reset"}))
     busy = dataclasses.replace(QUIET, others_share=0.9, gpu_others=1)

@@ -221,10 +221,12 @@ def test_a_gpu_slowed_down_during_the_load_makes_the_trial_invalid(
     monkeypatch.setattr(gpu, "throttled", throttled)
     for name in ("holders", "computing"):
         monkeypatch.setattr(gpu, name, lambda *_: QUIET.own | {1})
+    monkeypatch.setattr(gpu, "busy_share", lambda: 0.75)
     record = run(DiarySession(work=work), requests=2)
     assert not record.validity.valid
     assert record.validity.reasons[0] == "clocks-throttled: GPU: hardware slowdown"
     assert record.environment["disturbance"]["gpu_others"] == 1
+    assert record.environment["disturbance"]["gpu_busy"] == 0.75
     assert record.environment["disturbance"]["gpu_throttled"] == ["hardware slowdown"]
 
 

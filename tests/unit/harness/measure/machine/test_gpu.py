@@ -37,6 +37,8 @@ class FakeNvml:
         """By device: by process, in percent; None where the device does not tell."""
         self.reasons = [0, 0]
         self.violations: list[int | None] = [0, 0]
+        self.busy: list[int | None] = [0, 0]
+        """In percent; None where the device does not tell."""
 
     def nvmlInit(self) -> None: ...
 
@@ -73,6 +75,11 @@ class FakeNvml:
         if not computed:
             raise self.NVMLError_NotFound
         return [SimpleNamespace(pid=pid, smUtil=percent) for pid, percent in computed.items()]
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> SimpleNamespace:
+        if (busy := self.busy[handle]) is None:
+            raise self.NVMLError("not supported")
+        return SimpleNamespace(gpu=busy, memory=0)
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> float:
         energy = self.energy[handle]
@@ -200,6 +207,19 @@ def test_a_load_shorter_than_the_watchs_turn_is_looked_at_when_it_ends(nvml: Fak
     assert not watchers()
 
 
+@pytest.mark.parametrize(
+    ("busy", "share"), [([0, 90], 0.9), ([None, 35], 0.35), ([None, None], 0.0)]
+)
+def test_how_long_the_busiest_gpu_computed_is_seen(
+    nvml: FakeNvml, busy: list[int | None], share: float
+) -> None:
+    with GpuWatch() as watch:
+        nvml.busy = busy
+    assert watch.busy == share
+    state = machine_state()
+    assert disturbance(state, state, gpu_busy=watch.busy).to_json()["gpu_busy"] == share
+
+
 OURS, NEIGHBOUR, NOTEBOOK = 4711, 1, 2
 
 
@@ -231,6 +251,7 @@ def test_without_a_gpu_nobody_watches() -> None:
     with GpuWatch() as watch:
         assert not watchers()
     assert watch.throttled == ()
+    assert watch.busy == 0
 
 
 def watchers() -> list[threading.Thread]:
