@@ -1,6 +1,6 @@
 """Every system at 8B on a GPU: random weights, replayed decisions, the sweep itself.
 
-    python benchmarks/gpu/sizes.py --out FOLDER [--sizes 1b llama-3.1-8b] [--requests 32]
+    python benchmarks/gpu/sizes.py --out FOLDER [--sizes 1b llama-3.1-8b] [--requests 64]
                                    [--repeats 3] [--minutes 20] [--systems vllm autoregressive]
                                    [--pipeline] [--tiny]
 
@@ -36,6 +36,8 @@ from reports.cells import Overview
 
 LONGEST = 512
 """Positions; the demo model's prompts of gsm8k have some 60."""
+PROMPT_ROWS = (64, 128, 256, 512)
+"""Graphs for prompts, as vLLM has them by default where it may serve 256 at once."""
 SHORTLIST = 16384
 LOGGED = (0.72, 0.50, 0.34)
 """Drafts that stand, by place, as vLLM's log of a server tells them (an example, of no server)."""
@@ -52,7 +54,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=["1b", "llama-3.1-8b"])
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--requests", type=int, default=32)
+    parser.add_argument("--requests", type=int, default=64, help="more than one wave of the most")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=20.0, help="after which it stops")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
@@ -139,9 +141,9 @@ def methods_of(chosen: argparse.Namespace) -> list[dict[str, Any]]:
 
 def engine(chosen: argparse.Namespace, rows: int = 1, **compilation: Any) -> dict[str, Any]:
     """vLLM's own arguments: graphs for the numbers of rows that occur (each sequence has as many as
-    said), and memory for one model."""
-    sizes = sorted({1, 2, 4, 8, 16, *chosen.rows})
-    compilation["cudagraph_capture_sizes"] = [rows * n for n in sizes if n <= max(chosen.rows)]
+    said, and prompts have more), and memory for one model."""
+    decoding = {rows * n for n in (1, 2, 4, 8, 16, *chosen.rows) if n <= max(chosen.rows)}
+    compilation["cudagraph_capture_sizes"] = sorted({*decoding, *PROMPT_ROWS})
     share = {"gpu_memory_utilization": chosen.memory_share}
     return {**share, "compilation_config": compilation}
 
