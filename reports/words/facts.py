@@ -10,11 +10,12 @@ from reports.cells import Cell, Overview
 from reports.numbers import counted
 from reports.text import clipped, visible
 from reports.words.doubts.apart import machine_names
+from reports.words.findings import span
 from reports.words.ranking.by_size import by_model
 from results.compare.machines import differing, machines
 
 if TYPE_CHECKING:
-    from harness.core.nouns import TrialRecord
+    from harness.core.nouns import Trial, TrialRecord
     from results import Run
 
 RESULTS_NOTE = (
@@ -59,9 +60,19 @@ def summary(run: Run, seen: Overview) -> str:
         f"{counted(len(seen.variants), 'backend variant')} {on_models}, "
         f"{counted(len(workloads), 'workload')} ({_listed(workloads)}), "
         f"{counted(len(seen.loads), 'load')} ({loads}), {counted(repeats, 'repeat')} of "
-        f"{_listed([f'{n:,}' for n in sizes])} requests: {ran}. "
+        f"{_listed([f'{n:,}' for n in sizes])} requests{_lengths(trials)}: {ran}. "
         f"{machine(run)}{started}"
     )
+
+
+def _lengths(trials: Sequence[Trial]) -> str:
+    """How long answers are by what was asked for; empty where they are labels."""
+    found = []
+    for is_exact, most in ((True, ""), (False, "at most ")):
+        asked = [t.max_new_tokens for t in trials if t.ignore_eos is is_exact]
+        if asked and max(asked) > 1:
+            found.append(f"of {most}{span(asked, '{:,.0f}'.format)} new tokens")
+    return " " + " or ".join(found) if found else ""
 
 
 def _by_size(seen: Overview) -> list[Cell]:

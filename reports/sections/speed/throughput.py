@@ -11,6 +11,7 @@ from reports.figures import throughput
 from reports.numbers import significant
 from reports.panels import Panel, Place, group, panels, rows
 from reports.sections import Section
+from reports.words.doubts import one_wave
 from reports.words.doubts.filled import sentences, told_beside
 from reports.words.findings import extremes
 
@@ -22,7 +23,7 @@ def section(seen: Overview, samples: Samples) -> Section:
     bars = partial(_bars, told)
     groups = group(panels(seen, bars, per="load" if len(seen.loads) > 1 else "both"))
     finding = extremes("Output tokens per second:", seen.cells, throughput.METRIC, significant)
-    words = list(sentences(seen.cells, samples))
+    words = [*sentences(seen.cells, samples), *one_wave.sentences(seen.cells)]
     return Section("throughput", "Throughput", note, groups, words=words, finding=finding)
 
 

@@ -39,6 +39,8 @@ class MethodRow:
     """What the decisions brought on the last model; empty where that is not counted."""
     needs: str
     """What they have to bring to be as fast as plain decoding there."""
+    whole: Speed | None
+    """On the last model over the run's reference, whatever engine that is of."""
 
 
 class SizeTable(NamedTuple):
@@ -49,6 +51,8 @@ class SizeTable(NamedTuple):
     models: Sequence[str]
     """The smallest first; one empty name where the run has one."""
     rows: Sequence[MethodRow]
+    reference: str
+    """Of the run; empty where all rows are over it."""
 
     @property
     def has_lossy(self) -> bool:
@@ -58,7 +62,7 @@ class SizeTable(NamedTuple):
     @property
     def table(self) -> Table:
         """As the page shows it."""
-        return build(_columns(self.models), self.rows, _scope)
+        return build(_columns(self.models, self.reference), self.rows, _scope)
 
 
 def by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
@@ -88,7 +92,8 @@ def by_size(seen: Overview) -> list[SizeTable]:
         for load in dict.fromkeys(c.load for c in sorted(own, key=lambda cell: cell.order)):
             rows += _rows(seen, [c for c in own if c.load == load], models, drafts)
         if rows:
-            found.append(SizeTable(apart, models, rows))
+            is_told = any(row.over == NATIVE for row in rows) and _reference(seen) != NATIVE
+            found.append(SizeTable(apart, models, rows, _reference(seen) if is_told else ""))
     return found
 
 
@@ -107,7 +112,8 @@ def _rows(
         decided = decisions(seen, by_part[-1], drafts)
         name = engine(own[0]) or variant.backend
         if any(gains):
-            found.append(MethodRow(variant, cells[0], name, over, gains, why, (), *decided))
+            whole = speed(by_part[-1])
+            found.append(MethodRow(variant, cells[0], name, over, gains, why, (), *decided, whole))
     order = list(dict.fromkeys(row.engine for row in found))
     for row in sorted(found, key=lambda row: (order.index(row.engine), row.variant.index)):
         alike = [r for r in found if (r.engine, r.over) == (row.engine, row.over)]
@@ -122,7 +128,11 @@ def _metric(seen: Overview, own: Sequence[Cell]) -> tuple[str, str]:
     native = [cell.value("speedup_native") for cell in own if engine(cell) == NATIVE]
     if any(value is not None for value in native) and own[0].variant.backend != NATIVE:
         return "speedup_native", NATIVE
-    return "speedup", next((v.label for v in seen.variants if v.is_reference), "the reference")
+    return "speedup", _reference(seen)
+
+
+def _reference(seen: Overview) -> str:
+    return next((v.label for v in seen.variants if v.is_reference), "the reference")
 
 
 def _why_none(own: Sequence[Cell], over: str) -> str:
@@ -138,13 +148,14 @@ def _is_best(own: Speed | None, rivals: Sequence[Speed | None]) -> bool:
     return own.is_faster and own.value == max(other.value for other in sound)
 
 
-def _columns(models: Sequence[str]) -> list[Column[MethodRow]]:
+def _columns(models: Sequence[str], reference: str) -> list[Column[MethodRow]]:
     decided = Group(f"Decisions at {models[-1]}" if models[-1] else "Decisions")
     return [
         Column("Load", lambda row: row.under.load, css=PLACE,
                small=lambda row: load_words(row.under), sort=lambda row: str(row.under.order)),
         Column("Over", lambda row: row.over, css=PLACE),
         *(_gain(at, model) for at, model in enumerate(models)),
+        *([_over_reference(models[-1], reference)] if reference else []),
         Column("brought", lambda row: row.brings or None, group=decided, css="",
                why="nothing is decided, nothing was counted, or it was not run there"),
         Column("pay from", lambda row: row.needs or None, group=decided, css="",
@@ -153,6 +164,8 @@ def _columns(models: Sequence[str]) -> list[Column[MethodRow]]:
 
 
 _SPEED = Group("Decode speed over it", "×")
+_ALONE = "speed-up"
+"""In the place of the model's name, where the run has one."""
 
 
 def _gain(at: int, model: str) -> Column[MethodRow]:
@@ -161,13 +174,25 @@ def _gain(at: int, model: str) -> Column[MethodRow]:
         return "struck" if own and not own.valid else "best" * row.best[at]
 
     return Column(
-        model or "this model",
+        model or _ALONE,
         lambda row: own.value if (own := row.gains[at]) else None,
         ratio,
         group=_SPEED,
         why=lambda row: row.missing[at],
         small=lambda row: own.interval if (own := row.gains[at]) else "",
         marks=marks,
+    )
+
+
+def _over_reference(model: str, reference: str) -> Column[MethodRow]:
+    return Column(
+        model or _ALONE,
+        lambda row: row.whole.value if row.whole else None,
+        ratio,
+        group=Group(f"Decode speed over {reference}", "×"),
+        why=f"{reference} was not run there, or no two answers can be compared in speed",
+        small=lambda row: row.whole.interval if row.whole else "",
+        marks=lambda row: "struck" if row.whole and not row.whole.valid else "",
     )
 
 

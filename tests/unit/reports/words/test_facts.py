@@ -65,3 +65,27 @@ def test_planned_trials_and_those_in_place_of_disturbed_ones_are_told_apart(tmp_
     run = run_of(tmp_path, *records)
     told = summary(run, overview(run))
     assert "2 trials as planned and 1 more in place of disturbed ones, 3 in all. Machine" in told
+
+
+@pytest.mark.parametrize(
+    ("lengths", "exact", "words"),
+    [
+        ([48, 48], [True, True], " of 1 requests of 48 new tokens: "),
+        ([64, 1384], [False, False], " of 1 requests of at most 64 to 1,384 new tokens: "),
+        ([8, 64], [True, False], " requests of 8 new tokens or of at most 64 new tokens: "),
+        ([1, 1], [False, False], " of 1 requests: "),
+    ],
+    ids=["exact", "at most", "both", "labels"],
+)
+def test_how_long_answers_are_is_said_at_the_top(
+    tmp_path: Path, lengths: list[int], exact: list[bool], words: str
+) -> None:
+    records = [
+        record(
+            dataclasses.replace(trial(repeat=n), requests=1, max_new_tokens=most, ignore_eos=all_),
+            [generation("r0", [10, 20])],
+        )
+        for n, (most, all_) in enumerate(zip(lengths, exact, strict=True))
+    ]
+    run = run_of(tmp_path, *records)
+    assert words in summary(run, overview(run))

@@ -84,6 +84,29 @@ def test_every_method_has_a_row_for_each_load_and_a_column_for_each_size(run: Ov
     assert not any(any(row.best) for row in rows.values()), "engines are not ranked"
 
 
+def test_methods_of_another_engine_are_set_beside_the_reference_too(run: Overview) -> None:
+    """Over plain decoding on its own engine a method says what it brings, over the reference
+    whether to deploy it."""
+    last = MODELS[-1].label()
+    for seen, reference in ((run, "vllm"), (without_native(run), "")):
+        (found,) = by_size(seen)
+        assert found.reference == reference
+        for made, row in zip(found.table.rows, found.rows, strict=True):
+            cells = [c for c in seen.cells if c.variant.index == row.variant.index]
+            (own,) = (c for c in cells if (c.model, c.load) == (last, row.under.load))
+            assert row.whole is not None
+            assert row.whole.value == pytest.approx(own.value("speedup"))
+            told = [cell.text for cell in made.cells]
+            assert (f"{row.whole.value:.2f}" in told[5]) is bool(reference), told
+    groups = [cell.title for cell in by_size(run)[0].table.groups]
+    assert "Decode speed over vllm" in " ".join(groups)
+
+
+def without_native(run: Overview) -> Overview:
+    alone = tuple(c for c in run.cells if c.variant.backend not in OWN)
+    return dataclasses.replace(run, cells=alone)
+
+
 def test_each_machine_has_a_table_and_a_dash_its_reason(run: Overview) -> None:
     last = MODELS[-1].label()
     kept = tuple(c for c in run.cells if (c.variant.backend, c.model) != ("vllm-early-exit", last))
