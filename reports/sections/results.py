@@ -13,7 +13,7 @@ from reports.numbers import counted, milliseconds, percent, ratio, significant
 from reports.sections import Section
 from reports.tables import LOAD, QUALITY, WORKLOAD, BodyRow, Column, Group, bounds, build, scope
 from reports.words.definitions import meaning
-from reports.words.doubts import filled, one_wave
+from reports.words.doubts import filled, one_wave, runs_otherwise
 from reports.words.doubts.doubt import UNEQUAL, against, remedy, sentences
 from reports.words.doubts.filled import THE_LOADS, unfilled
 from reports.words.doubts.overhead import BOUND, shrinking
@@ -64,7 +64,7 @@ def section(seen: Overview, samples: Samples) -> Section:
     ]  # fmt: skip
     table = build(columns, seen.cells, _scope)
     loads = [*filled.sentences(seen.cells, samples), *one_wave.sentences(seen.cells)]
-    words = [*sentences(seen.cells), *loads]
+    words = [*sentences(seen.cells), *runs_otherwise.sentences(seen.cells), *loads]
     return Section("results", "Results", RESULTS_NOTE, table=table, words=words, is_open=True)
 
 
