@@ -17,6 +17,8 @@ from reports.words.findings import span
 from reports.words.scale import read_bytes
 from results.compare.pairing import NATIVE
 
+WIDEST = 2.0
+"""The upper end of an interval over its lower one, for what a step needs to be told by its middle."""
 BASELINES = dict.fromkeys(("vllm-early-exit", "vllm-speculative"), "vllm")
 """The plain decoding of a backend's own engine, where it is not `NATIVE`."""
 
@@ -67,7 +69,7 @@ def decisions(
         return "nothing was drafted", ""
     tokens = [(n, one) for one in made if (n := one.cell.value("tokens_per_step")) is not None]
     if tokens:
-        needed = [n / one.measured for n, one in tokens if one.measured and one.holds]
+        needed = [n / one.measured for n, one in tokens if one.measured and _is_known(one)]
         words = (span(numbers, significant) for numbers in ([n for n, _ in tokens], needed))
         brought, least = (text and f"{text} tokens a step" for text in words)
         return brought, least
@@ -76,3 +78,9 @@ def decisions(
     words = (span(numbers, percent) for numbers in (skipped, shares))
     brought, least = (text and f"{text}% of layers skipped" for text in words)
     return brought, "not at this load" if shares and min(shares) > 1 else least
+
+
+def _is_known(one: Drafting) -> bool:
+    """Whether the speed-up holds, and its ends are not so far apart that nothing follows from it."""
+    low, high = one.cell.low(one.metric), one.cell.high(one.metric)
+    return one.holds and (not low or not high or high / low <= WIDEST)

@@ -189,6 +189,10 @@ def test_what_decisions_brought_stands_beside_what_they_have_to_bring(run: Overv
     [
         ({"drafts_per_step": 0.0}, ("nothing was drafted", "")),
         ({"void_metrics": ["speedup_native"]}, ("3.00 tokens a step", "")),
+        (
+            {"speedup_native_low": 0.43, "speedup_native_high": 2.89},
+            ("3.00 tokens a step", ""),
+        ),
     ],
 )
 def test_what_nobody_can_say_is_left_out(
