@@ -18,7 +18,7 @@ from reports.words.scale import read_bytes
 from results.compare.pairing import NATIVE
 
 WIDEST = 2.0
-"""The upper end of an interval over its lower one, for what a step needs to be told by its middle."""
+"""An interval's upper end over its lower one, for its middle to say what a step needs."""
 BASELINES = dict.fromkeys(("vllm-early-exit", "vllm-speculative"), "vllm")
 """The plain decoding of a backend's own engine, where it is not `NATIVE`."""
 
@@ -81,6 +81,6 @@ def decisions(
 
 
 def _is_known(one: Drafting) -> bool:
-    """Whether the speed-up holds, and its ends are not so far apart that nothing follows from it."""
+    """Whether the speed-up holds and its ends are near enough for anything to follow from it."""
     low, high = one.cell.low(one.metric), one.cell.high(one.metric)
     return one.holds and (not low or not high or high / low <= WIDEST)
