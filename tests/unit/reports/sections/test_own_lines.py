@@ -56,3 +56,38 @@ def test_growth_of_one_backend_is_no_span(tmp_path: Path) -> None:
     assert said.count(" times (vllm), on average over the workloads.") == 1
     assert "to 8 requests at a time throughput grows " in said
     assert said.count("(vllm)") == 1
+
+
+def test_growth_that_is_not_valid_is_named_as_that(tmp_path: Path) -> None:
+    """The title named the only backend that is valid at both ends, as if none had grown more."""
+    seen = written(tmp_path, REFERENCE, FAST)
+    plain = over_load._finding(seen)
+    noise = {"machine-noisy": (1, "noisy")}
+
+    def grown(times: float) -> str:
+        cells = tuple(
+            dataclasses.replace(
+                cell,
+                valid_trials=0,
+                reasons=noise,
+                metrics={**cell.metrics, "output_tok_per_s": 100 * times ** (cell.order > 0)},
+            )
+            if cell.variant.backend == "fast"
+            else cell
+            for cell in seen.cells
+        )
+        return over_load._finding(dataclasses.replace(seen, cells=cells))
+
+    assert "valid" not in plain
+    assert grown(50).endswith(
+        "; valid at both: 1 of 2 backends; higher, but not valid: 50.00 times (fast)."
+    )
+    assert grown(0.5).endswith("; lower, but not valid: 0.50 times (fast).")
+
+
+def test_loads_of_which_none_is_valid_are_still_loads(tmp_path: Path) -> None:
+    seen = written(tmp_path, REFERENCE)
+    noise = {"machine-noisy": (1, "noisy")}
+    void = tuple(dataclasses.replace(c, valid_trials=0, reasons=noise) for c in seen.cells)
+    said = over_load._finding(dataclasses.replace(seen, cells=void))
+    assert said.startswith("No backend has a valid cell at both")
