@@ -12,7 +12,7 @@ from reports.words.quality import NO_SCORES, AnswerQuality
 from reports.words.ranking.choices import load_words
 from reports.words.ranking.held_against import duels
 from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
-from reports.words.speed import Speed, speed
+from reports.words.speed import Speed, over_loads, speed
 from results.compare.pairing import NATIVE
 
 BETWEEN_ENGINES = (
@@ -115,9 +115,11 @@ def _race(
     if sum(s.valid for s, _ in found) == 1:
         won = FASTER
     only = f"{_OF_THOSE[won]} whose answers are as good"
+    loads = over_loads(groups[winner.index], metric)
     text = (
         f"{winner.label} ({winner.provenance}) {won}{only * bool(beyond)}{over}: "
-        f"{ratio(best.value)}× the decode speed of {race.name} {best.interval}{ahead}"
+        f"{ratio(best.value)}× the decode speed of {race.name} {best.interval}"
+        f"{f' ({loads.brief})' if loads else ''}{ahead}"
     )
     if not winner.is_replay:
         words = race.answers(groups[winner.index]) or "answers that could not be compared"
