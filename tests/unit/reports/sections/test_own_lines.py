@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 from harness.core.nouns import REPLAYED
 from reports.cells import Overview, overview
 from reports.collect import Samples
@@ -30,6 +32,32 @@ def test_replays_have_speed_ups_and_no_answers_to_draw(tmp_path: Path) -> None:
     found = tradeoff.section(written(tmp_path, *replays), Samples())
     assert found.finding.startswith("Of 2 valid cells with replayed decisions 2 are surely faster")
     assert found.note == "Nothing to draw: decisions were replayed, which says nothing of answers."
+
+
+@pytest.mark.parametrize(
+    ("lows", "replayed", "line"),
+    [
+        ([0.9], True, "The 1 valid cell with replayed decisions is not surely faster than the "),
+        ([1.1], True, "The 1 valid cell with replayed decisions is surely faster than the "),
+        ([0.9, 0.9], False, "None of 2 valid cells is surely faster than the reference."),
+        ([0.9, 1.1], False, "Of 2 valid cells 1 is surely faster than the reference, with all "),
+        ([1.1, 1.1], False, "Of 2 valid cells 2 are surely faster than the reference, 2 of these"),
+    ],
+)
+def test_the_line_counts_one_and_none_as_one_says_it(
+    tmp_path: Path, lows: list[float], replayed: bool, line: str
+) -> None:
+    seen = written(tmp_path, REFERENCE, FAST)
+    own = [cell for cell in seen.cells if not cell.variant.is_reference]
+    cells = tuple(
+        dataclasses.replace(
+            cell,
+            variant=dataclasses.replace(cell.variant, is_replay=replayed),
+            metrics={**cell.metrics, "speedup_low": low},
+        )
+        for cell, low in zip(own, lows, strict=False)
+    )
+    assert tradeoff._finding(dataclasses.replace(seen, cells=cells)).startswith(line)
 
 
 def test_without_a_speed_up_nothing_could_be_compared(tmp_path: Path) -> None:
