@@ -140,7 +140,8 @@ class Cell:
         return self.samples >= SAMPLES_NEEDED.get(percentile, 0)
 
     def value(self, name: str) -> float | None:
-        """A metric, None where it is undefined. Goodput without an objective is."""
+        """A metric, None where it is undefined, and goodput's without an objective, where it would
+        be throughput."""
         self._check(name)
         if name.startswith("goodput") and not self.has_slo:
             return None

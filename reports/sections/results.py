@@ -80,8 +80,8 @@ def _numbers(
     def beside(cell: Cell) -> str:
         if cell.variant.is_reference:
             return "reference"
-        parts = (bounds(cell, "speedup"), _matched(cell), BOUND * (cell in shrinks), remedy(cell))
-        return " ".join(filter(None, parts))
+        remarks = (_matched(cell), BOUND * (cell in shrinks), remedy(cell))
+        return " ".join(filter(None, (bounds(cell, "speedup"), "; ".join(filter(None, remarks)))))
 
     yield dataclasses.replace(
         number("speedup", ratio, "×", has_interval=True),

@@ -40,7 +40,7 @@ def plain_beside(seen: Overview, cell: Cell) -> Cell | None:
 def pays_from(seen: Overview, cell: Cell) -> float | None:
     """The share of layer passes from which a step is shorter than plain decoding's on the same
     engine; above 1: not at this load, whatever is skipped. None where steps, bytes or the engine's
-    overhead are not told (the last is not on a GPU), or not sound."""
+    overhead are not told (vLLM's is not on a GPU), or not sound."""
     plain, known = plain_beside(seen, cell), cell.measured.pass_bytes
     if plain is None or not known or not (cell.stands_alone and plain.stands_alone):
         return None

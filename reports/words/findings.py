@@ -10,6 +10,8 @@ from reports.numbers import counted
 
 NONE_HOLDS = "No cell holds."
 """Of a section all of whose numbers are void."""
+LONGEST = 420
+"""Characters of such a line."""
 
 
 def place(cell: Cell) -> str:
@@ -42,18 +44,50 @@ def extremes(
     """A sentence: ``what`` from the least value, and where that is, to the greatest, over the
     cells whose value may be believed; over all where none may, which is said. Empty without
     values. Of real runs, where there are any: replayed decisions say what they cost and no more.
+    Who reads this line alone would take the ends for those of all cells: what lies beyond them
+    and must not be believed is named as that.
     `holds`: whether a cell's value may be believed."""
     known = [cell for cell in cells if cell.value(metric) is not None]
     known = [cell for cell in known if not cell.variant.is_replay] or known
     used = [cell for cell in known if holds(cell, metric)] or known
     if not used:
         return ""
+
+    def value(cell: Cell) -> float:
+        return cell.value(metric) or 0.0
+
+    def shown(number: float) -> str:
+        return f"{form(number)}{unit}"
+
+    least, most = (end(used, key=value) for end in (min, max))
+    low, high = (shown(value(cell)) for cell in (least, most))
+    some = len(used) < len(known)
+    over = f"{counted(len(used), 'valid cell')} of {len(known)}"
     doubt = "" if holds(used[0], metric) else "; none of them valid"
-    least, most = (end(used, key=lambda cell: cell.value(metric) or 0.0) for end in (min, max))
-    low, high = (f"{form(cell.value(metric) or 0.0)}{unit}" for cell in (least, most))
     if low == high:
-        return f"{what} {high} in {counted(len(used), 'cell')}{doubt}."
-    return f"{what} {low} ({where(least)}) to {high} ({where(most)}){doubt}."
+        text = f"{what} {high} in {over if some else counted(len(used), 'cell')}{doubt}"
+    else:
+        ends = f"{low} ({where(least)}) to {high} ({where(most)})"
+        text = f"{what} {ends}" + f", in {over}" * some + doubt
+    void = [cell for cell in known if cell not in used]
+    outside = beyond(
+        (value(least), value(most)), [(value(cell), where(cell)) for cell in void], shown
+    )
+    return f"{text}{outside}." if len(text + outside) < LONGEST - 1 else f"{text}."
+
+
+def beyond(
+    ends: tuple[float, float], void: Iterable[tuple[float, str]], form: Callable[[float], str]
+) -> str:
+    """The rest of a sentence about what is valid: what must not be believed and lies above or below
+    these ends as they are shown. `void`: values, and whose each is; empty where none does."""
+    found = list(void)
+    said = []
+    for word, own, end in (("higher", ends[1], max), ("lower", ends[0], min)):
+        number, name = end(found, default=(own, ""), key=lambda one: one[0])
+        if end(number, own) != own and form(number) != form(own):
+            said.append(f"; {word}, but not valid: {form(number)} ({name})")
+    return "".join(said)
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:

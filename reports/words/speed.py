@@ -1,4 +1,4 @@
-"""The speed-up of a variant over several cells."""
+"""The speed-up of a variant over several cells, and where one number is not true of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reports.cells import Cell
-from reports.numbers import interval
+from reports.numbers import interval, ratio
 from results.compare.intervals.several import over_cells
 
 
@@ -38,6 +38,37 @@ class Speed(NamedTuple):
         return interval(self.low, self.high) if self.bounded else ""
 
 
+class LoadSpan(NamedTuple):
+    """The loads under which a variant's speed-up is the least and the greatest."""
+
+    low_load: str
+    low: Speed
+    high_load: str
+    high: Speed
+
+    @property
+    def ends(self) -> str:
+        """``0.98 to 2.72×``."""
+        return f"{ratio(self.low.value)} to {ratio(self.high.value)}×"
+
+    @property
+    def brief(self) -> str:
+        """Each with its load."""
+        low, high = f"{ratio(self.low.value)}×", f"{ratio(self.high.value)}×"
+        return f"{low} under {self.low_load} to {high} under {self.high_load}"
+
+    def words(self, other: str) -> str:
+        """Each with its interval and load, beside the `other`."""
+        said = ""
+        for own, load, of in (
+            (self.low, self.low_load, f" {other}'s decode speed"),
+            (self.high, self.high_load, ""),
+        ):
+            ends = f" {own.interval}" if own.bounded else ""
+            said += f"{' to ' * bool(said)}{ratio(own.value)}×{of}{ends} under {load}"
+        return said
+
+
 def speed(cells: Sequence[Cell], metric: str = "speedup") -> Speed | None:
     """The speed-up over a variant's cells where it is valid (over all when it is in none), None
     when undefined. `metric`: over the reference, or "speedup_native".
@@ -46,15 +77,60 @@ def speed(cells: Sequence[Cell], metric: str = "speedup") -> Speed | None:
     turn and requests of one workload, and lets the rest cancel (see
     `results.compare.intervals.several`).
     """
-    used = [cell for cell in cells if cell.value(metric)]
-    valid = [cell for cell in used if cell.holds(metric)]
-    taken = valid or used
+    taken, valid = _taken(cells, metric)
     if not taken:
         return None
     value = math.exp(sum(math.log(cell.value(metric) or 1.0) for cell in taken) / len(taken))
     ends = _ends(taken, metric)
     low, high = ends or (value, value)
-    return Speed(value, low, high, bool(valid), ends is not None)
+    return Speed(value, low, high, valid, ends is not None)
+
+
+def over_loads(cells: Sequence[Cell], metric: str = "speedup") -> LoadSpan | None:
+    """The loads with the least and the greatest speed-up, of the cells that `speed` pools, where
+    the mean over loads is no summary of them: not all their intervals overlap, or one is slower
+    and another faster and that is more than noise, as far as their intervals tell."""
+    taken, _ = _taken(cells, metric)
+    found = {
+        load: own
+        for load in dict.fromkeys(cell.load for cell in taken)
+        if (own := speed([cell for cell in taken if cell.load == load], metric)) is not None
+    }
+    if len(found) < 2:
+        return None
+    low, high = (end(found, key=lambda load: found[load].value) for end in (min, max))
+    crossed = round(found[low].value, 2) < 1 < round(found[high].value, 2)
+    bounded = [own for own in found.values() if own.bounded]
+    if len(bounded) == len(found) and all(own.low <= 1 <= own.high for own in bounded):
+        crossed = False
+    apart = bounded and max(own.low for own in bounded) > min(own.high for own in bounded)
+    return LoadSpan(low, found[low], high, found[high]) if crossed or apart else None
+
+
+def speed_words(
+    found: Speed | None, loads: LoadSpan | None, other: str, why_no_speedup: str
+) -> str:
+    """Of `speed` and `over_loads`: how fast beside the `other`, as a clause."""
+    if found is None:
+        return f"no speed-up can be computed: {why_no_speedup}" if why_no_speedup else ""
+    if not found.valid:
+        return "no valid cell has a speed-up"
+    if loads is not None:
+        return loads.words(other)
+    if found.is_faster:
+        return f"{ratio(found.value)}× {other}'s decode speed {found.interval}"
+    if found.is_slower:
+        return f"slower than {other}: {ratio(found.value)}× its decode speed {found.interval}"
+    if not found.bounded:
+        return "too few pairs of requests to say whether it is faster or slower"
+    return f"no clear difference in speed: {ratio(found.value)}× {found.interval}"
+
+
+def _taken(cells: Sequence[Cell], metric: str) -> tuple[list[Cell], bool]:
+    """Those that have a valid speed-up, else all that have one; and whether they are the former."""
+    used = [cell for cell in cells if cell.value(metric)]
+    valid = [cell for cell in used if cell.holds(metric)]
+    return valid or used, bool(valid)
 
 
 def _ends(cells: Sequence[Cell], metric: str) -> tuple[float, float] | None:

@@ -16,7 +16,7 @@ from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
 from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
 from reports.words.ranking.same import answer_words, consistency, keeps_answers
-from reports.words.speed import Speed, speed
+from reports.words.speed import Speed, over_loads, speed, speed_words
 from results.compare.reasons import REMARKS, weight
 
 
@@ -69,7 +69,7 @@ def verdicts(
     for v in variants:
         race = ranked.get(v.index, None if found else UNNAMED)
         sides.append(_Side(v, by_variant[v.index], race, shared.get(race.name) if race else None))
-    ends = [side.speed for side in sides if side.speed is not None]
+    ends = [side.speed for side in sides if side.speed is not None and side.loads is None]
     span = (
         min([1.0, *(s.low for s in ends)]) / 1.05,
         max([1.0, *(s.high for s in ends)]) * 1.05,
@@ -102,6 +102,7 @@ class _Side:
         pooled = [c for c in cells if c.place in (shared or ())]
         self.pooled = pooled if race and sound_scopes(pooled, race.speedup) else cells
         self.speed = None if race is None else speed(self.pooled, race.speedup)
+        self.loads = None if race is None else over_loads(self.pooled, race.speedup)
         self.over_reference = None if variant.is_reference else speed(self.pooled)
 
     @property
@@ -136,6 +137,8 @@ def _verdict(side: _Side, span: tuple[float, float], why_no_speedup: str) -> Ver
     elif found is None:
         shown = "–"
         speed_caption = why_no_speedup or _why_none(cells)
+    elif side.loads is not None:
+        shown, speed_caption = side.loads.ends, _spread(side, found)
     else:
         shown, ends = f"{ratio(found.value)}×", found.interval
         strip = _strip(found, span)
@@ -179,6 +182,9 @@ def _spread(side: _Side, found: Speed) -> str:
         ends = " to ".join(dict.fromkeys(map(ratio, (min(values), max(values)))))
         over = f"{every} cells" if len(used) == every else f"{len(used)} of {every} cells"
         text = f"{ends} over {over}"
+        if side.loads is not None:
+            text = f"least under {side.loads.low_load}, most under {side.loads.high_load}: "
+            text += f"no mean over {over}"
         if found.valid and len(used) < every:
             text += ", elsewhere not all compared are sound"
     if metric != "speedup":
@@ -257,12 +263,13 @@ def _sentence(side: _Side, why_no_speedup: str) -> str:
         return f"Not valid, because {reason}."
     parts = []
     if race is not None:
-        parts += [_speed_words(race, side.speed, why_no_speedup), race.answers(cells)]
+        other = "the reference" if race.speedup == "speedup" else race.name
+        parts += [speed_words(side.speed, side.loads, other, why_no_speedup), race.answers(cells)]
     if over := side.shrinking:
-        parts.append(
-            f"{ratio(over.value)}× the reference's decode speed {over.interval}, which changes as "
-            "models grow"
-        )
+        loads, ends = over_loads(side.pooled), f"decode speed {over.interval}"
+        times = f"{ratio(over.value)}× the reference's {ends}".rstrip()
+        times = times if loads is None else loads.words("the reference")
+        parts.append(f"{times}, which changes as models grow")
         if answers := answer_words(cells):
             parts.append(f"beside the reference {answers}")
     if reason:
@@ -279,18 +286,3 @@ def _not_valid(cells: Sequence[Cell]) -> str:
     words = [f"{counted(lost, 'cell is', 'cells are')} not valid"] * bool(lost)
     words += [f"{counted(part, 'cell has', 'cells have')} trials that are not valid"] * bool(part)
     return " and ".join(words)
-
-
-def _speed_words(race: Race, found: Speed | None, why_no_speedup: str) -> str:
-    other = "the reference" if race.speedup == "speedup" else race.name
-    if found is None:
-        return f"no speed-up can be computed: {why_no_speedup}" if why_no_speedup else ""
-    if not found.valid:
-        return "no valid cell has a speed-up"
-    if found.is_faster:
-        return f"{ratio(found.value)}× {other}'s decode speed {found.interval}"
-    if found.is_slower:
-        return f"slower than {other}: {ratio(found.value)}× its decode speed {found.interval}"
-    if not found.bounded:
-        return "too few pairs of requests to say whether it is faster or slower"
-    return f"no clear difference in speed: {ratio(found.value)}× {found.interval}"

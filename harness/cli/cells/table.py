@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.cells.values import VOID, is_void, metric_text, number, speedup_text
+from harness.cli.cells.values import (
+    VOID,
+    has_objective,
+    is_void,
+    metric_text,
+    number,
+    speedup_text,
+)
 from harness.core.names import COUNTED_BY, TOKEN_COUNTING
 from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, canonical_json
 from results.compare.reasons import slug
@@ -174,6 +181,8 @@ def _notes(
 ) -> Iterator[str]:
     ms = "ms: p50" if compact else "ms: p50 / p99"
     yield f"{ms}; same: share of answers equal to the reference's; goodput: requests/s"
+    if not all(map(has_objective, cells)):
+        yield "goodput –: there was no objective (slo); it would be throughput"
     if not compact:
         yield f"?: fewer than {SAMPLES_NEEDED['p99']} requests, too few for a p99"
     bounded = [c["speedup_repeats"] for c in cells if c["speedup_low"] is not None]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.core.nouns import SAMPLES_NEEDED, SAYS_NOTHING
+from harness.core.nouns import SAMPLES_NEEDED, SAYS_NOTHING, Slo
 
 if TYPE_CHECKING:
     from results.registry import Metric
@@ -27,11 +28,19 @@ def is_void(cell: Mapping[str, Any], metric: Metric) -> bool:
     return "output_tok_per_s" not in void and any(key in void for key in metric.keys)
 
 
+def has_objective(cell: Mapping[str, Any]) -> bool:
+    """Whether the cell's requests had any bound to meet. Without one its goodput is its throughput
+    (docs/metrics.md), and says nothing of how many answers were good."""
+    return any(cell.get(f"slo_{bound.name}") is not None for bound in dataclasses.fields(Slo))
+
+
 def _value(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
     if metric.name == "speedup":
         return speedup_text(cell)
     if metric.each:
         return _percentiles(cell, metric, compact)
+    if metric.name.startswith("goodput") and not has_objective(cell):
+        return NONE
     value = cell[metric.name]
     return number(value * 1e3 if metric.unit == "s" and value is not None else value)
 

@@ -8,7 +8,6 @@ from functools import partial
 from reports.cells import Cell, Overview
 from reports.collect import Samples
 from reports.figures import tradeoff
-from reports.numbers import counted
 from reports.panels import Panel, Place, group, measured, panels
 from reports.sections import Section
 from reports.tables import QUALITY
@@ -62,16 +61,19 @@ def _finding(seen: Overview) -> str:
     if not own:
         return "No backend has a valid speed-up over the reference."
     faster = [c for c in own if round(c.low("speedup") or 0.0, 2) > 1]
-    if own[0].variant.is_replay:
-        return (
-            f"Of {counted(len(own), 'valid cell')} with replayed decisions {len(faster)} are "
-            "surely faster than the reference."
-        )
-    same = [c for c in faster if c.value("consistency_ratio") == 1]
-    return (
-        f"Of {counted(len(own), 'valid cell')} {len(faster)} are surely faster than the "
-        f"reference, {len(same)} of these with all of its answers."
-    )
+    replayed = " with replayed decisions" * own[0].variant.is_replay
+    one, several = f"The 1 valid cell{replayed}", f"{len(own)} valid cells{replayed}"
+    than = "surely faster than the reference"
+    if not faster:
+        return f"{f'{one} is not' if len(own) == 1 else f'None of {several} is'} {than}."
+    are = "is" if len(faster) == 1 else "are"
+    said = f"{one if len(own) == 1 else f'Of {several} {len(faster)}'} {are} {than}"
+    if replayed:
+        return f"{said}."
+    same = sum(c.value("consistency_ratio") == 1 for c in faster)
+    if len(faster) == 1:
+        return f"{said}, {'with' if same else 'but not with'} all of its answers."
+    return f"{said}, {same or 'none'} of these with all of its answers."
 
 
 def _scored(seen: Overview, baseline: tradeoff.BaselineMetrics) -> Iterator[Cell]:

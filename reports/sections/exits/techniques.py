@@ -31,8 +31,8 @@ _CALIBRATED = (
     "says. One on a mixture promises nothing for a workload alone, nor for another load."
 )
 _NO_STEPS = (
-    "no plain decoding on this engine beside it, times that are not sound, or (on a GPU) an "
-    "overhead that nobody tells"
+    "no plain decoding on this engine beside it, times that are not sound, or (of vLLM on "
+    "a GPU) an overhead that nobody tells"
 )
 _NOTHING = "nothing to compare with, or nothing was counted"
 

@@ -24,7 +24,7 @@ def section(seen: Overview, samples: Samples) -> Section:
     """A fold per load, in it a panel per workload."""
     groups = folded(panels(seen, partial(_curves, samples), seen.cells))
     words: list[str] = []
-    note = finding = "The run has no objective (slo), so goodput is undefined."
+    note = finding = "The run has no objective (slo): goodput would be throughput, and is left out."
     if groups:
         finding = _finding(seen, samples)
         words = list(sentences(seen.cells, samples))

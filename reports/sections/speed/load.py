@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from reports.cells import Overview
+from reports.cells import Cell, Overview
 from reports.collect import Samples
 from reports.figures import throughput
 from reports.numbers import counted, ratio
 from reports.panels import Panel, Place, group, measured, panels
 from reports.sections import Section
 from reports.words.doubts.filled import sentences
-from reports.words.findings import geometric_mean, sound
+from reports.words.findings import beyond, geometric_mean
 
 _AXES = {
     "closed": "concurrency",
@@ -50,29 +50,42 @@ def section(seen: Overview, samples: Samples) -> Section:
 
 def _finding(seen: Overview) -> str:
     """What more requests at a time bring."""
-    own = {
+    closed = {
         (cell.variant.index, cell.workload, cell.asked, cell.load_value or 0.0): cell
-        for cell in sound(seen.cells, throughput.METRIC)
-        if cell.load_kind == "closed"
+        for cell in seen.cells
+        if cell.load_kind == "closed" and cell.value(throughput.METRIC) is not None
     }
-    at_once = sorted({number for *_, number in own})
-    if len(at_once) < 2:
+    own = {key: cell for key, cell in closed.items() if cell.holds(throughput.METRIC)}
+    if len({number for *_, number in closed}) < 2:
         return f"The run has {counted(len(seen.loads), 'load')}, and one concurrency at most."
-    growth: dict[str, list[float]] = {}
-    for (index, workload, asked, number), cell in own.items():
-        before = own.get((index, workload, asked, at_once[0]))
-        if number == at_once[-1] and before:
-            times = (cell.value(throughput.METRIC) or 0.0) / (before.value(throughput.METRIC) or 1)
-            growth.setdefault(cell.variant.label, []).append(times)
-    means = {name: mean for name, own in growth.items() if (mean := geometric_mean(own))}
+    at_once = sorted({number for *_, number in own})
+    means = _growths(own, at_once)
     if not means:
         return "No backend has a valid cell at both the fewest and the most requests at a time."
     ends = dict.fromkeys(end(means, key=lambda name: means[name]) for end in (min, max))
     grows = " to ".join(f"{ratio(means[name])} times ({name})" for name in ends)
+    every = _growths(closed, at_once)
+    valid = f"; valid at both: {len(means)} of {counted(len(every), 'backend')}"
+    least, most = min(means.values()), max(means.values())
+    void = [(mean, name) for name, mean in every.items() if name not in means]
+    outside = beyond((least, most), void, lambda times: f"{ratio(times)} times")
     return (
         f"From {at_once[0]:g} to {at_once[-1]:g} requests at a time throughput grows {grows}, on "
-        "average over the workloads."
+        f"average over the workloads{valid * bool(void)}{outside}."
     )
+
+
+def _growths(
+    cells: Mapping[tuple[int, str, str, float], Cell], at_once: Sequence[float]
+) -> dict[str, float]:
+    """By backend what its throughput at the most requests at a time is over that at the fewest."""
+    growth: dict[str, list[float]] = {}
+    for (index, workload, asked, number), cell in cells.items():
+        before = cells.get((index, workload, asked, at_once[0])) if len(at_once) > 1 else None
+        if before and number == at_once[-1]:
+            times = (cell.value(throughput.METRIC) or 0.0) / (before.value(throughput.METRIC) or 1)
+            growth.setdefault(cell.variant.label, []).append(times)
+    return {name: mean for name, own in growth.items() if (mean := geometric_mean(own))}
 
 
 def _both(place: Place) -> Iterator[Panel]:

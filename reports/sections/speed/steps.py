@@ -21,10 +21,11 @@ _NOTE = (
     "prompts are read is no part of it. Dark: the floor, which is the "
     "time to read (or multiply with) what the pass uses at this machine's measured rates. Lighter: "
     "the rest of the passes. Lightest: the engine around them. Faint as a whole: not valid. The "
-    "shares are of a step as timed in the trial itself and add up to 1, with the making of drafts "
-    "among the passes. Where the floor is less than half of what is not the making of drafts, the "
-    f"step is {BOUND}: kernels, launches and the engine decide there, of which a larger model need "
-    "not have the same share, and every ratio with it changes as models grow."
+    "shares are of a step as timed in the trial itself and add up to 1; a bar has the making of "
+    "drafts among the passes, the table apart. Where the floor is less than half of what is not "
+    f"the making of drafts, the step is {BOUND}: kernels, launches and the engine decide there, of "
+    "which a larger model need not have the same share, and every ratio with it changes as models "
+    "grow."
 )
 _UNKNOWN = (
     "The floor is not known: 'decodebench doctor --bandwidth' measures this machine once, and runs "
@@ -40,7 +41,8 @@ def section(seen: Overview, _: Samples) -> Section | None:
         return None
     known = [cell for cell in cells if floor(cell)]
     groups = group(panels(seen, _bars, known, per="load")) if known else ()
-    table = build(COLUMNS, cells, _row)
+    drafted = any(drafts(cell) for cell in cells)
+    table = build([c for c in COLUMNS if c is not DRAFTS or drafted], cells, _row)
     note = _NOTE if known else _UNKNOWN
     title = "Where the time of a step goes"
     words = sentences(cells)
@@ -114,14 +116,31 @@ def _row(cell: Cell) -> BodyRow:
     return scope(cell)._replace(group=cell.workload, css=css)
 
 
+def drafts(cell: Cell) -> float | None:
+    """The share of a step in which drafts were made outside the model's passes, of a cell whose
+    passes are told apart from the engine; None where none were. `parts` has it among the passes."""
+    share = cell.value("draft_share")
+    if not share or floor(cell) is None or cell.value("overhead_share") is None:
+        return None
+    return min(share, parts(cell).passes)
+
+
 def _passes(cell: Cell) -> float | None:
     known = floor(cell) is not None and cell.value("overhead_share") is not None
-    return parts(cell).passes if known else None
+    return parts(cell).passes - (drafts(cell) or 0.0) if known else None
+
+
+def _undrafted(cell: Cell) -> str:
+    return "no drafts outside the model's passes" if _passes(cell) is not None else _UNTOLD
 
 
 _PARTS = Group("Share of a step", "%")
 _UNTOLD = "the backend does not tell how long its passes take"
 _UNMEASURED = "this machine's bandwidth was never measured: 'decodebench doctor --bandwidth'"
+DRAFTS: Column[Cell] = Column(
+    "drafts", drafts, percent, group=_PARTS, why=_undrafted,
+    help="making drafts, outside the model's passes: a draft model's own passes are here",
+)  # fmt: skip
 COLUMNS: tuple[Column[Cell], ...] = (
     WORKLOAD,
     LOAD,
@@ -132,8 +151,9 @@ COLUMNS: tuple[Column[Cell], ...] = (
     Column("floor", floor, percent, group=_PARTS, why=_UNMEASURED,
            help="reading or multiplying, at this machine's measured rates"),
     Column("passes", _passes, percent, group=_PARTS, why=_UNTOLD,
-           help="of the model, beyond the floor"),
+           help="of the model itself, beyond the floor"),
+    DRAFTS,
     Column("engine", lambda cell: parts(cell).engine, percent, group=_PARTS, why=_UNTOLD,
-           help="around the model's passes"),
+           help="around the model's passes and drafts"),
     Column("", lambda cell: CHANGES if is_overhead_bound(cell) else "", css=""),
 )  # fmt: skip

@@ -60,6 +60,11 @@ class SizeTable(NamedTuple):
         return any(row.variant.lossy for row in self.rows)
 
     @property
+    def has_best(self) -> bool:
+        """Whether any number is bold."""
+        return any(is_best for row in self.rows for is_best in row.best)
+
+    @property
     def table(self) -> Table:
         """As the page shows it."""
         return build(_columns(self.models, self.reference), self.rows, _scope)

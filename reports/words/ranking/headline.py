@@ -9,9 +9,10 @@ from reports.collect import Samples
 from reports.numbers import counted, ratio
 from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
+from reports.words.ranking.choices import load_words
 from reports.words.ranking.held_against import duels
 from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
-from reports.words.speed import Speed, speed
+from reports.words.speed import Speed, over_loads, speed
 from results.compare.pairing import NATIVE
 
 BETWEEN_ENGINES = (
@@ -91,7 +92,7 @@ def _race(
     }
     found = [(s, v) for v in rivals if (s := speed(groups[v.index], metric)) is not None]
     faster = [(s, v) for s, v in found if s.is_faster]
-    over = _over(common, {c.place for c in cells})
+    over = _over(common, cells, len(sound), len(rivals))
     if not found:
         return f"No speed-up over {race.name} could be computed: {_why_none(race, cells)}."
     if not faster:
@@ -114,9 +115,11 @@ def _race(
     if sum(s.valid for s, _ in found) == 1:
         won = FASTER
     only = f"{_OF_THOSE[won]} whose answers are as good"
+    loads = over_loads(groups[winner.index], metric)
     text = (
         f"{winner.label} ({winner.provenance}) {won}{only * bool(beyond)}{over}: "
-        f"{ratio(best.value)}× the decode speed of {race.name} {best.interval}{ahead}"
+        f"{ratio(best.value)}× the decode speed of {race.name} {best.interval}"
+        f"{f' ({loads.brief})' if loads else ''}{ahead}"
     )
     if not winner.is_replay:
         words = race.answers(groups[winner.index]) or "answers that could not be compared"
@@ -201,16 +204,34 @@ def _unranked(names: Sequence[str]) -> str:
     )
 
 
-def _over(common: Collection[object], every: Collection[object]) -> str:
+def _over(
+    common: Collection[tuple[str, str, str]], cells: Sequence[Cell], sound: int, rivals: int
+) -> str:
     """What the ranking is over: backends are compared only where each of them has a sound number.
-    Nothing where that is one cell, which stands below."""
+    Nothing where that is one cell, which stands below. `sound`: of so many rivals, those that have
+    a valid speed-up anywhere."""
+    every = {cell.place for cell in cells}
     if not common or len(every) < 2:
         return ""
+    workloads, loads = ({place[at] for place in every} for at in (0, 1))
+    under = {place[1] for place in common}
+    first = next(cell for cell in cells if cell.place in common)
+    named = f" under {first.load} ({load_words(first)})" if len(under) == 1 else ""
     if len(common) == len(every):
+        what = "workloads" if len(loads) == 1 else "pairs of workload and load"
         count = "both" if len(every) == 2 else f"all {len(every)}"
-        return f" on average over {count} pairs of workload and load"
+        return f" on average over {count} {what}{named}"
+    if len(common) == 1 and len(workloads) > 1:
+        named = f" on {first.workload}{named}"
+    if sound == 1:
+        who = "its speed-up is valid"
+    elif sound == rivals:
+        who = "every ranked backend has a valid speed-up"
+    else:
+        count = "both" if sound == 2 else f"all {sound}"
+        who = f"{count} backends with a valid speed-up have one"
     pairs = f"{len(common)} of {len(every)} pairs of workload and load"
-    return f" where every ranked backend has a valid speed-up ({pairs})"
+    return f"{named}{',' * bool(named)} where {who} ({pairs})"
 
 
 def trust_line(cells: Sequence[Cell]) -> str:

@@ -275,7 +275,7 @@ def test_without_an_objective_goodput_is_a_dash_that_says_why(tmp_path: Path) ->
     run = write_run(tmp_path, workloads=["gsm8k"], loads=ONE, repeats=1, requests=6, slo=Slo())
     text = _text(run)
     assert 'title="no objective (slo) was set">–' in _section(text, "results")
-    assert "goodput is undefined" in _section(text, "goodput")
+    assert "goodput would be throughput, and is left out" in _section(text, "goodput")
 
 
 def test_an_unfinished_run_says_how_much_is_missing(tmp_path: Path) -> None:

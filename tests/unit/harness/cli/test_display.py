@@ -86,6 +86,7 @@ def cell(**changes: object) -> dict[str, object]:
         "consistency_ratio": 1.0,
         "output_tok_per_s": 1e6,
         "goodput_req_per_s": 0.1,
+        "slo_ttft_ms": 200.0,
         "exact_match": 0.333,
         "pass_at_1": None,
         "rouge_l_to_label": None,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 from harness.core.nouns import REPLAYED
 from reports.cells import Overview, overview
 from reports.collect import Samples
@@ -32,6 +34,32 @@ def test_replays_have_speed_ups_and_no_answers_to_draw(tmp_path: Path) -> None:
     assert found.note == "Nothing to draw: decisions were replayed, which says nothing of answers."
 
 
+@pytest.mark.parametrize(
+    ("lows", "replayed", "line"),
+    [
+        ([0.9], True, "The 1 valid cell with replayed decisions is not surely faster than the "),
+        ([1.1], True, "The 1 valid cell with replayed decisions is surely faster than the "),
+        ([0.9, 0.9], False, "None of 2 valid cells is surely faster than the reference."),
+        ([0.9, 1.1], False, "Of 2 valid cells 1 is surely faster than the reference, with all "),
+        ([1.1, 1.1], False, "Of 2 valid cells 2 are surely faster than the reference, 2 of these"),
+    ],
+)
+def test_the_line_counts_one_and_none_as_one_says_it(
+    tmp_path: Path, lows: list[float], replayed: bool, line: str
+) -> None:
+    seen = written(tmp_path, REFERENCE, FAST)
+    own = [cell for cell in seen.cells if not cell.variant.is_reference]
+    cells = tuple(
+        dataclasses.replace(
+            cell,
+            variant=dataclasses.replace(cell.variant, is_replay=replayed),
+            metrics={**cell.metrics, "speedup_low": low},
+        )
+        for cell, low in zip(own, lows, strict=False)
+    )
+    assert tradeoff._finding(dataclasses.replace(seen, cells=cells)).startswith(line)
+
+
 def test_without_a_speed_up_nothing_could_be_compared(tmp_path: Path) -> None:
     found = tradeoff.section(written(tmp_path, REFERENCE), Samples())
     assert found.note == "Nothing to draw: no backend could be compared with the reference."
@@ -56,3 +84,38 @@ def test_growth_of_one_backend_is_no_span(tmp_path: Path) -> None:
     assert said.count(" times (vllm), on average over the workloads.") == 1
     assert "to 8 requests at a time throughput grows " in said
     assert said.count("(vllm)") == 1
+
+
+def test_growth_that_is_not_valid_is_named_as_that(tmp_path: Path) -> None:
+    """The title named the only backend that is valid at both ends, as if none had grown more."""
+    seen = written(tmp_path, REFERENCE, FAST)
+    plain = over_load._finding(seen)
+    noise = {"machine-noisy": (1, "noisy")}
+
+    def grown(times: float) -> str:
+        cells = tuple(
+            dataclasses.replace(
+                cell,
+                valid_trials=0,
+                reasons=noise,
+                metrics={**cell.metrics, "output_tok_per_s": 100 * times ** (cell.order > 0)},
+            )
+            if cell.variant.backend == "fast"
+            else cell
+            for cell in seen.cells
+        )
+        return over_load._finding(dataclasses.replace(seen, cells=cells))
+
+    assert "valid" not in plain
+    assert grown(50).endswith(
+        "; valid at both: 1 of 2 backends; higher, but not valid: 50.00 times (fast)."
+    )
+    assert grown(0.5).endswith("; lower, but not valid: 0.50 times (fast).")
+
+
+def test_loads_of_which_none_is_valid_are_still_loads(tmp_path: Path) -> None:
+    seen = written(tmp_path, REFERENCE)
+    noise = {"machine-noisy": (1, "noisy")}
+    void = tuple(dataclasses.replace(c, valid_trials=0, reasons=noise) for c in seen.cells)
+    said = over_load._finding(dataclasses.replace(seen, cells=void))
+    assert said.startswith("No backend has a valid cell at both")

@@ -56,6 +56,16 @@ def test_a_doubtful_cell_says_how_many_repeats_would_tell(cell: Cell) -> None:
     assert remedy(lone) == "repeat it to tell"
 
 
+def test_two_remarks_beside_a_speed_up_are_apart(cell: Cell) -> None:
+    """It read "overhead-bound 11 more repeats would tell"."""
+    doubtful = like(cell, **DOUBTFUL, speedup_matched=1.25)
+    column = next(results._numbers("", [doubtful], []))
+    assert column.small(doubtful) == (
+        "[0.95, 1.16] at equal lengths 1.25; overhead-bound; 3 more repeats would tell"
+    )
+    assert column.small(like(doubtful, speedup_low=1.01)).endswith("] at equal lengths 1.25")
+
+
 def test_a_settled_or_unsound_cell_says_nothing(cell: Cell) -> None:
     doubtful = like(cell, **DOUBTFUL)
     assert remedy(like(doubtful, speedup_low=1.01)) == ""

@@ -150,3 +150,56 @@ def test_a_replay_that_gives_other_answers_is_not_put_before_one_that_keeps_them
     assert found.startswith(f"drafts ({REPLAYED}) was the fastest whose answers are as good")
     assert "exits" in found
     assert "a replay does not say how good they are" in found
+
+
+def loads(*found: tuple[float, float, float], valid: bool = True) -> list[Cell]:
+    """A cell under each of some closed loads: 1, 2, 4 and so on."""
+    return [
+        replace(measured(*ends, valid=valid), load=f"closed c={2**n}", load_value=2**n)
+        for n, ends in enumerate(found)
+    ]
+
+
+def test_loads_that_differ_are_a_range_and_no_mean() -> None:
+    """A card said 1.66× [1.59, 1.73] of loads with 2.72, 1.71 and 0.98: true of none of them."""
+    ends = (2.72, 2.50, 2.95), (1.71, 1.59, 1.83), (0.98, 0.88, 1.10)
+    (found,) = verdicts(loads(*ends), [FAST], "")
+    assert (found.speed, found.interval, found.strip) == ("0.98 to 2.72×", "", None)
+    assert (
+        found.speed_caption == "least under closed c=4, most under closed c=1: no mean over 3 cells"
+    )
+    assert found.sentence.startswith(
+        "0.98× the reference's decode speed [0.88, 1.10] under closed c=4 to 2.72× [2.50, 2.95] "
+        "under closed c=1;"
+    )
+    (void,) = verdicts(loads(*ends, valid=False), [FAST], "")
+    assert (void.speed, void.speed_tone) == ("0.98 to 2.72×", "struck")
+    assert void.speed_caption.endswith(": no mean over 3 cells, none valid")
+    named = headline(loads(*ends), [VLLM, FAST], "")
+    assert "] (0.98× under closed c=4 to 2.72× under closed c=1), with the same answers" in named
+
+
+@pytest.mark.parametrize(
+    ("ends", "shown"),
+    [
+        ([(1.3, 1.2, 1.4), (1.8, 1.7, 1.9)], "1.30 to 1.80×"),
+        ([(1.3, 1.1, 1.5), (0.95, 0.8, 1.15)], "0.95 to 1.30×"),
+        ([(1.3, 1.2, 1.4), (1.4, 1.3, 1.5)], "1.35×"),
+        ([(1.02, 0.9, 1.15), (0.98, 0.9, 1.1)], "1.00×"),
+    ],
+    ids=["intervals apart", "faster and slower", "alike", "noise about 1"],
+)
+def test_loads_that_do_not_differ_are_averaged(
+    ends: list[tuple[float, float, float]], shown: str
+) -> None:
+    (found,) = verdicts(loads(*ends), [FAST], "")
+    assert found.speed == shown
+    assert ("no mean" in found.speed_caption) == (" to " in shown)
+    assert (found.strip is None) == (" to " in shown)
+
+
+def test_workloads_under_one_load_are_averaged() -> None:
+    cells = [measured(1.3, 1.2, 1.4), replace(measured(1.8, 1.7, 1.9), workload="xsum")]
+    (found,) = verdicts(cells, [FAST], "")
+    assert found.speed == "1.53×"
+    assert found.speed_caption == "1.30 to 1.80 over 2 cells"

@@ -238,3 +238,10 @@ def test_first_divergence_has_one_place(tmp_path: Path) -> None:
     assert told == [1, "b"]
     assert row["first_divergence_mean"] == 1.5
     assert row["first_divergence_margin"] is None
+
+
+@pytest.mark.parametrize("name", ["overhead_share", "draft_share"])
+def test_no_metric_is_said_to_be_told_on_a_cpu_only(name: str) -> None:
+    """Our own engine tells it wherever it computes; vLLM's calls are watched on a CPU alone."""
+    assert "on a CPU only" not in registry.find(name).text
+    assert "of vLLM in this process on a CPU alone" in registry.find("overhead_share").text

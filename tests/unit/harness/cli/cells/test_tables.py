@@ -206,5 +206,14 @@ def test_a_void_number_is_marked_where_the_rest_of_its_row_holds() -> None:
     assert not any(note.startswith("!") for note in fitted([cell(), whole]).notes)
 
 
+def test_goodput_without_an_objective_is_a_dash() -> None:
+    """It is throughput then, and a column of it said that all answers met an objective."""
+    shown = fitted([cell(), cell(slo_ttft_ms=None), cell(slo_ttft_ms=None, slo_e2e_ms=900.0)])
+    column = shown.headings.index("goodput")
+    assert [row[column] for table in shown.tables for row in table.rows] == ["0.1", "–", "0.1"]
+    assert any(note.startswith("goodput –: there was no objective") for note in shown.notes)
+    assert not any(note.startswith("goodput –") for note in fitted([cell()]).notes)
+
+
 def test_a_number_that_rounds_to_a_thousand_has_no_exponent() -> None:
     assert [number(x) for x in (999.4, 999.7, 1000.0)] == ["999", "1,000", "1,000"]

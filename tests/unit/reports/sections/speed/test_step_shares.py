@@ -75,3 +75,22 @@ def test_the_shares_of_a_row_add_up(folder: Path) -> None:
     assert table is not None
     shares = [float(cell.text) for cell in table.rows[0].cells[4:7]]
     assert shares == [98.0, 0.0, 2.0]
+
+
+def test_a_draft_models_passes_are_not_the_models(folder: Path) -> None:
+    """They were in the column of the model's passes beyond the floor."""
+    own = cells(folder, valid=3, floor_share=0.2, overhead_share=0.1, draft_share=0.6)
+    table = made(folder, [own[0], *cells(folder, valid=3)[1:]]).table
+    assert table is not None
+    assert [head.title for head in table.subheads] == ["floor", "passes", "drafts", "engine"]
+    drafted, plain, _ = ([cell.text for cell in row.cells[4:8]] for row in table.rows)
+    assert drafted == ["20.0", "10.0", "60.0", "10.0"]
+    assert plain == ["30.0", "50.0", "", "20.0"]
+    capped = cells(folder, valid=3, floor_share=0.2, overhead_share=0.7, draft_share=0.6)
+    assert steps.drafts(capped[0]) == pytest.approx(0.1)
+
+
+def test_without_drafts_there_is_no_column_of_them(folder: Path) -> None:
+    table = made(folder, cells(folder, valid=3)).table
+    assert table is not None
+    assert "drafts" not in [head.title for head in table.subheads]

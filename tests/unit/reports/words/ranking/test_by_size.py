@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.core.nouns import Measured, Model
+from harness.core.nouns import REPLAYED, Measured, Model
 from reports.cells import Cell, Overview, overview
 from reports.page import render
 from reports.words.ranking.by_size import MethodRow, SizeTable, by_size
@@ -249,3 +250,17 @@ def test_the_page_shows_it_in_the_place_of_sentences(folder: Path) -> None:
     assert whole.count('<div class="by-size">') == 1
     assert whole.index("by-size") < whole.index("<details") < whole.index('class="headline told"')
     assert "Which methods pay, and at which size" in whole
+
+
+@pytest.mark.parametrize("rivals", [1, 2])
+def test_bold_is_explained_where_something_is_bold(tmp_path: Path, rivals: int) -> None:
+    """The note explained what no number of the table was."""
+    slower = MadeUpBackend("adadecode", 0.006, {"gamma": 0.5})
+    engines = (ENGINES[0], ADADECODE, slower)[: 1 + rivals]
+    replays = [dataclasses.replace(engine, provenance=REPLAYED) for engine in engines]
+    small: dict[str, Any] = {"workloads": ["gsm8k"], "loads": LOADS[:1], "repeats": 2}
+    page = render(load(write_run(tmp_path, engines=replays, requests=12, **small)))
+    table = page.partition("<h3>Which methods pay")[2].partition("</table>")[0]
+    assert "pay from" in table
+    is_bold = re.search(r'<td class="[^"]*\bbest\b', table) is not None
+    assert ("bold:" in table) == is_bold == (rivals > 1)

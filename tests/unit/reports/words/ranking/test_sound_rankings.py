@@ -21,11 +21,12 @@ from tests.support.results.made_effects import made_effects
 from tests.support.results.report_pages import rows, section, written
 from tests.support.results.report_runs import LOADS, MadeUpBackend, write_run
 
-VLLM, FAST, SWIFT = variants(
+VLLM, FAST, SWIFT, LOST = variants(
     [
         Choice("vllm", {}, "official code", True),
         Choice("fast", {}, "re-implementation", False),
         Choice("swift", {}, "re-implementation", False),
+        Choice("lost", {}, "re-implementation", False),
     ]
 )
 
@@ -70,9 +71,49 @@ def test_backends_are_ranked_where_all_of_them_are_sound() -> None:
     ]
     found = headline(cells, [VLLM, FAST, SWIFT], "")
     assert found.startswith(
-        "swift (re-implementation) was the fastest where every ranked backend has a valid speed-up "
-        "(1 of 2 pairs of workload and load): 2.00×"
+        "swift (re-implementation) was the fastest on gsm8k under closed c=1 (one request at a "
+        "time), where every ranked backend has a valid speed-up (1 of 2 pairs of workload and "
+        "load): 2.00×"
     )
+
+
+def under(cell: Cell, concurrency: int) -> Cell:
+    """The same under another closed load."""
+    return dataclasses.replace(cell, load=f"closed c={concurrency}", load_value=concurrency)
+
+
+def test_the_sentence_names_the_load_that_it_speaks_of() -> None:
+    """It said how many loads it speaks of, and left open which."""
+    cells = [
+        measured(FAST, "gsm8k", 1.5),
+        under(measured(FAST, "gsm8k", 3.0, valid=False), 8),
+        under(measured(FAST, "gsm8k", 3.0, valid=False), 32),
+    ]
+    found = headline(cells, [VLLM, FAST], "")
+    assert found.startswith(
+        "fast (re-implementation) was faster under closed c=1 (one request at a time), where its "
+        "speed-up is valid (1 of 3 pairs of workload and load): 1.50×"
+    )
+    cells = [under(measured(FAST, name, 1.5), 8) for name in ("gsm8k", "xsum")]
+    found = headline([*cells, measured(FAST, "gsm8k", 9.0, valid=False)], [VLLM, FAST], "")
+    assert " was faster under closed c=8 (8 requests at a time), where its speed-up" in found
+    assert "(2 of 3 pairs of workload and load): 1.50×" in found
+    several = [cells[0], measured(FAST, "gsm8k", 1.5), measured(FAST, "xsum", 9.0, valid=False)]
+    assert " was faster where its speed-up is valid (2 of 3" in headline(several, [VLLM, FAST], "")
+
+
+def test_who_has_no_valid_speed_up_is_not_said_to_have_one() -> None:
+    cells = [
+        *(measured(FAST, "gsm8k", 1.5), measured(FAST, "xsum", 1.5)),
+        *(measured(SWIFT, "gsm8k", 2.0), measured(SWIFT, "xsum", 2.0, valid=False)),
+        measured(LOST, "gsm8k", 9.0, valid=False),
+    ]
+    found = headline(cells, [VLLM, FAST, SWIFT, LOST], "")
+    assert found.startswith(
+        "swift (re-implementation) was the fastest on gsm8k under closed c=1 (one request at a "
+        "time), where both backends with a valid speed-up have one (1 of 2 pairs"
+    )
+    assert found.endswith(" No speed-up of lost is valid.")
 
 
 def test_cards_pool_the_cells_that_the_sentence_does() -> None:
@@ -92,7 +133,8 @@ def test_how_many_pairs_are_ranked_is_said_where_it_is_all_of_them() -> None:
     cells = [measured(FAST, name, 1.5) for name in ("gsm8k", "xsum")]
     found = headline(cells, [VLLM, FAST], "")
     assert found.startswith(
-        "fast (re-implementation) was faster on average over both pairs of workload and load: 1.50×"
+        "fast (re-implementation) was faster on average over both workloads under closed c=1 (one "
+        "request at a time): 1.50×"
     )
 
 
