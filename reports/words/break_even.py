@@ -17,6 +17,8 @@ from reports.words.findings import span
 from reports.words.scale import read_bytes
 from results.compare.pairing import NATIVE
 
+MOSTLY = 0.5
+"""Share of a step that reading takes at least, for what is not told of the rest to be left out."""
 WIDEST = 2.0
 """An interval's upper end over its lower one, for its middle to say what a step needs."""
 BASELINES = dict.fromkeys(("vllm-early-exit", "vllm-speculative"), "vllm")
@@ -39,13 +41,16 @@ def plain_beside(seen: Overview, cell: Cell) -> Cell | None:
 
 def pays_from(seen: Overview, cell: Cell) -> float | None:
     """The share of layer passes from which a step is shorter than plain decoding's on the same
-    engine; above 1: not at this load, whatever is skipped. None where steps, bytes or the engine's
-    overhead are not told (vLLM's is not on a GPU), or not sound."""
+    engine; above 1: not at this load, whatever is skipped. None where steps or bytes are not told,
+    or not sound. An overhead that is not told (vLLM's on a GPU) is taken as none where most of the
+    step is the floor's, and else as unknown: then nothing is said."""
     plain, known = plain_beside(seen, cell), cell.measured.pass_bytes
     if plain is None or not known or not (cell.stands_alone and plain.stands_alone):
         return None
     skipped, own, whole = cell.value("early_exit_rate"), cell.value("step_s"), plain.value("step_s")
     overhead = plain.value("overhead_share")
+    if overhead is None and (plain.value("floor_share") or 0.0) > MOSTLY:
+        overhead = 0.0
     if not skipped or not own or not whole or overhead is None:
         return None
     passes = whole * (1 - overhead)

@@ -129,6 +129,9 @@ def test_leaving_early_pays_from_the_layers_that_it_costs(
     ]
     assert pays_from(dataclasses.replace(seen, cells=tuple(doubted)), early[0]) is None
     assert pays_from(changed(seen, "vllm", overhead_share=None), early[0]) is None
+    for floor, known in ((0.8, True), (0.4, False)):
+        told = changed(seen, "vllm", overhead_share=None, floor_share=floor)
+        assert (pays_from(told, early[0]) == pytest.approx(share)) is known
     alone = dataclasses.replace(seen, cells=tuple(early))
     assert pays_from(alone, early[0]) is None
 
