@@ -211,8 +211,7 @@ def test_a_gpu_slowed_down_during_the_load_makes_the_trial_invalid(
         looked.set()
         return ("hardware slowdown",)
 
-    def work() -> None:
-        """The first step is the warm-up's."""
+    def work() -> None:  # the first step is the warm-up's
         phases.append("load" if phases else "warm-up")
         if phases[-1] == "load":
             assert looked.wait(60)
@@ -225,9 +224,9 @@ def test_a_gpu_slowed_down_during_the_load_makes_the_trial_invalid(
     record = run(DiarySession(work=work), requests=2)
     assert not record.validity.valid
     assert record.validity.reasons[0] == "clocks-throttled: GPU: hardware slowdown"
-    assert record.environment["disturbance"]["gpu_others"] == 1
-    assert record.environment["disturbance"]["gpu_busy"] == 0.75
-    assert record.environment["disturbance"]["gpu_throttled"] == ["hardware slowdown"]
+    found = record.environment["disturbance"]
+    assert (found["gpu_others"], found["gpu_busy"]) == (1, 0.75)
+    assert found["gpu_throttled"] == ["hardware slowdown"]
 
 
 def test_the_guard_is_not_the_engines_and_no_child_inherits_the_pipe(
