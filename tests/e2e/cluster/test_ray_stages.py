@@ -60,18 +60,21 @@ def test_a_ray_of_this_machine_is_started_and_ended_by_itself(
 
     monkeypatch.setattr("backends.tetris.live.devices.ANSWERS_S", 1.0)
     expected = reference(EXITS)
-    for _ in range(2):
-        backend = opened("tetris", {**EXITS, "ray": "local"})
-        beside = opened("tetris", {**EXITS, "ray": "local", "replicas": [2, 1]})
-        assert backend.info.capabilities == frozenset()
-        backend.close()
-        found, _ = answers(beside, requests())
-        assert found == expected
-        assert ray.is_initialized()
-        with pytest.raises(UserError, match=r"'ray': 10\.0\.0\.1:9: "):
-            opened("tetris", {**EXITS, "ray": "10.0.0.1:9"})
-        beside.close()
-        assert not ray.is_initialized()
+    backend = opened("tetris", {**EXITS, "ray": "local"})
+    beside = opened("tetris", {**EXITS, "ray": "local", "replicas": [2, 1]})
+    assert backend.info.capabilities == frozenset()
+    backend.close()
+    found, _ = answers(beside, requests())
+    assert found == expected
+    assert ray.is_initialized()
+    with pytest.raises(UserError, match=r"'ray': 10\.0\.0\.1:9: "):
+        opened("tetris", {**EXITS, "ray": "10.0.0.1:9"})
+    beside.close()
+    assert not ray.is_initialized()
+    again = opened("tetris", {**EXITS, "ray": "local"})
+    assert ray.is_initialized()
+    again.close()
+    assert not ray.is_initialized()
 
 
 @pytest.mark.parametrize(("here", "resources"), [("cpu", {"GPU": 0.5}), ("cuda", {})])
