@@ -202,8 +202,7 @@ def test_a_gpu_slowed_down_during_the_load_makes_the_trial_invalid(
     """It is back at its clocks when the load is over."""
     monkeypatch.setattr(gpu, "devices", lambda: ("a device",))
     monkeypatch.setattr(machine, "WATCH_S", 0.001)
-    looked = threading.Event()
-    phases: list[str] = []
+    looked, phases = threading.Event(), list[str]()
 
     def throttled() -> tuple[str, ...]:
         if phases[-1:] != ["load"]:
