@@ -46,6 +46,8 @@ SYSTEMS = (
     "autoregressive", "adadecode", "adadecode-8-bits", "adadecode-shortlist", "own-early-exit",
     "speculative",
 )  # fmt: skip
+GPU_ALONE = ("vllm-pieces", "vllm-early-exit-segments", "adadecode-8-bits")
+"""What is no other system without CUDA graphs, or needs a GPU: left out of `--tiny`."""
 
 
 def main() -> None:
@@ -136,7 +138,8 @@ def methods_of(chosen: argparse.Namespace) -> list[dict[str, Any]]:
         "own-early-exit": {"name": "own-early-exit", **common},
         "speculative": {"name": "speculative", "method": "draft_model", **common},
     }
-    return [system for name, system in systems.items() if name in chosen.systems]
+    without = GPU_ALONE if chosen.tiny else ()
+    return [one for name, one in systems.items() if name in chosen.systems and name not in without]
 
 
 def engine(chosen: argparse.Namespace, rows: int = 1, **compilation: Any) -> dict[str, Any]:

@@ -112,12 +112,11 @@ def _race(
     ]
     others.sort(key=lambda pair: -pair[0].value)
     won, ahead = _against(others, (best, winner), groups, samples)
-    if sum(s.valid for s, _ in found) == 1:
-        won = FASTER
-    only = f"{_OF_THOSE[won]} whose answers are as good"
+    won = FASTER if sum(s.valid for s, _ in found) == 1 else won
+    only = f"{_OF_THOSE[won]} whose answers are as good" * bool(beyond)
     loads = over_loads(groups[winner.index], metric)
     text = (
-        f"{winner.label} ({winner.provenance}) {won}{only * bool(beyond)}{over}: "
+        f"{winner.label} ({winner.provenance}) {won}{only}{over}: "
         f"{ratio(best.value)}× the decode speed of {race.name} {best.interval}"
         f"{f' ({loads.brief})' if loads else ''}{ahead}"
     )
