@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -33,6 +34,7 @@ def here(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[st
     tests have changed what this process runs with, so that trials of a process are none of its."""
     told = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
     with (
+        mock.patch.dict(os.environ),  # a library that is loaded may set variables for good
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(told[0]),
         contextlib.redirect_stderr(told[1]),
