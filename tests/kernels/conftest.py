@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -23,26 +23,10 @@ if INTERPRETED:
     collect_ignore_glob += [*PARENT_ONLY, "test_native_*.py"]
 
 
-def _patch_language_once() -> None:
-    """The interpreter looks through Triton's language at each launch of a kernel and each call of a
-    helper function, to put itself in the place of what it finds, and takes it back after a launch.
-    In this process nothing else uses the language, so it stays as the first launch leaves it."""
-    from triton.runtime import interpreter
-
-    patch, patched = interpreter._patch_lang, set[int]()
-
-    def once(fn: Callable[..., object]) -> object:
-        names = id(fn.__globals__)
-        if names not in patched:
-            patch(fn)
-            patched.add(names)
-        return interpreter._LangPatchScope()
-
-    interpreter._patch_lang = once
-
-
 if INTERPRETED:
-    _patch_language_once()
+    from tests.support.engine.quick_interpreter import quicken
+
+    quicken()
 
 
 @pytest.fixture(autouse=True)
