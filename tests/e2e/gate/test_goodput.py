@@ -78,6 +78,19 @@ def test_a_system_that_fails_costs_itself_alone(tmp_path: Path) -> None:
     assert page.returncode == 0, page.stderr
 
 
+def searched(file: Path, out: str) -> dict[str, Any] | None:
+    """What the search of the file's one system found; None where the client was late, which is no
+    answer about the server and is said."""
+    done = decodebench("goodput", file, "--out", out, *FEW, cwd=file.parent, ahead=True)
+    if done.returncode == 2:
+        assert "no rate found: limited by the client, which was late at " in done.stderr
+        return None
+    assert done.returncode == 0, done.stderr
+    one: dict[str, Any]
+    (one,) = json.loads((file.parent / out / "goodput.json").read_text())["systems"]
+    return None if one["ended"] == "the client was late" else one
+
+
 def test_a_server_is_searched_like_any_other(tmp_path: Path) -> None:
     """One that answers one request at a time; others wait for it."""
     turn = threading.Lock()
@@ -91,19 +104,11 @@ def test_a_server_is_searched_like_any_other(tmp_path: Path) -> None:
     backend = {"name": "http", "base_url": server.url, "prefix_caching": "none"}
     file = experiment(tmp_path, backends=[backend], reference="http", max_new_tokens=3)
     try:
-        # a machine that stalls makes the client late, which is no answer about the server
-        for attempt in range(3):
-            asked = ("goodput", file, "--out", f"g{attempt}", *FEW)
-            done = decodebench(*asked, cwd=tmp_path, ahead=True)
-            if "the client, which was late" in done.stderr and attempt < 2:
-                continue
-            assert done.returncode == 0, done.stderr
-            found = (tmp_path / f"g{attempt}/goodput.json").read_text()
-            (one,) = json.loads(found)["systems"]
-            if one["ended"] != "the client was late":
-                break
+        one = next(filter(None, (searched(file, f"g{n}") for n in range(5))), None)
     finally:
         server.close()
+    if one is None:
+        pytest.skip("this machine stalled the client in each of five searches")
     truth = capacity(3.0, 0.9) / SERVICE_S
     # threads of this process serve, beside other tests
     assert truth / 2.5 < one["rate_per_s"] < truth * 1.6

@@ -53,7 +53,7 @@ def _types_of_blocks_once() -> None:
     tl.block_type.__init__ = block
     broadcast = TritonSemantic.broadcast_impl_value
 
-    def as_wide(self: Any, left: Any, right: Any) -> tuple[Any, Any]:
+    def as_wide(self: Any, left: Any, right: Any) -> Any:
         if left.shape is right.shape:
             return left, right
         return broadcast(self, left, right)
