@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -82,6 +83,12 @@ class Tetris(EngineBackend):
             1,
             "rows that a later stage waits for as long as more may come; 1: it never waits",
             minimum=1,
+        ),
+        "wait_ms": Option(
+            float,
+            None,
+            "that an idle stage waits for them, at most; default: until they come",
+            minimum=0,
         ),
         "answered_within_s": ANSWERED_WITHIN_S,
         **PLACE_OPTIONS,
@@ -183,6 +190,7 @@ class Tetris(EngineBackend):
             slots=slots,
             batch=options["batch"],
             prefill_tokens=piece,
+            wait_s=math.inf if options["wait_ms"] is None else options["wait_ms"] / 1e3,
             whole_prompts=whole_prompts,
             replayed=decided if is_replay else None,
         )

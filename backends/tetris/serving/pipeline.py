@@ -88,8 +88,9 @@ class StagePipeline:
             self._give()
             if not self._at_work and not self._late:
                 break
-            for worker in [] if self._late else self._processes.ready(self._at_work):
-                self._answer(worker)
+            if not self._late:
+                for worker in self._processes.ready(self._at_work, self._queues.patience_s()):
+                    self._answer(worker)
             late, self._late = self._late, []
             for stage, assigned, done in late:
                 outputs += self._taken(stage, assigned, done)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
@@ -45,6 +47,7 @@ class PromptQueues(ABC, Generic[Staged]):
         slots: streams under way at most.
         batch: rows that a worker behind a ramp waits for as long as more may come, and so many
             times at most.
+        wait_s: that an idle worker waits for them, at most.
         prefill_tokens: of a piece of prompts, at most.
         whole_prompts: no prompt is cut; a longer one is a piece by itself.
         replayed: decides confidences beforehand; None where the model does.
@@ -58,12 +61,14 @@ class PromptQueues(ABC, Generic[Staged]):
         slots: int,
         batch: int,
         prefill_tokens: int,
+        wait_s: float = math.inf,
         whole_prompts: bool = False,
         replayed: DecisionHook | None = None,
     ) -> None:
         self._count, self._slots = len(replicas), slots
         self._rule, self._batch, self._replayed = rule, batch, replayed
         self._prefill_tokens, self._whole_prompts = prefill_tokens, whole_prompts
+        self._wait_s = wait_s
         self.workers = numbered(replicas)
         """Of each stage."""
         self.stage_of = [stage for stage, count in enumerate(replicas) for _ in range(count)]
@@ -89,6 +94,8 @@ class PromptQueues(ABC, Generic[Staged]):
         self._tokens_next = [False] * len(self.stage_of)
         self._held_back = [0] * len(self.stage_of)
         """How often each worker could have run those who wait and waited for more."""
+        self._held_since = [math.inf] * len(self.stage_of)
+        """When it began to, by the monotonic clock; infinite where it does not."""
         self._free = list(range(self._slots))[::-1]
 
     def add(self, stream: Stream) -> None:
@@ -141,6 +148,11 @@ class PromptQueues(ABC, Generic[Staged]):
         stage = self.stage_of[worker]
         return [one for one in self.streams.values() if one.workers[stage] == worker]
 
+    def patience_s(self) -> float | None:
+        """How long the first idle worker goes on waiting for more rows; None: until they come."""
+        until_s = min(self._held_since) + self._wait_s
+        return None if until_s == math.inf else max(0.0, until_s - time.monotonic())
+
     @abstractmethod
     def wait_for(self, stage: int, one: Staged) -> None:
         """A stream's newest position waits before a stage."""
@@ -164,10 +176,14 @@ class PromptQueues(ABC, Generic[Staged]):
     def _holds_back(self, worker: int, rows: int) -> bool:
         """Whether a worker before which so many rows wait goes on waiting."""
         if self.stage_of[worker] and rows < self._batch and self._may_come(worker):
-            self._held_back[worker] += bool(rows)
-            if self._held_back[worker] <= self._batch:
+            now_s = time.monotonic()
+            if rows:
+                self._held_back[worker] += 1
+                self._held_since[worker] = min(self._held_since[worker], now_s)
+            has_patience = now_s - self._held_since[worker] < self._wait_s
+            if self._held_back[worker] <= self._batch and has_patience:
                 return True
-        self._held_back[worker] = 0
+        self._held_back[worker], self._held_since[worker] = 0, math.inf
         return False
 
     def _release(self, one: Staged) -> None:

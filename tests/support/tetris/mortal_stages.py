@@ -121,7 +121,7 @@ class MortalStages:
         assert index not in self._jobs, "a job beside another"
         self._jobs[index] = job
 
-    def ready(self, busy: Collection[int]) -> list[int]:
+    def ready(self, busy: Collection[int], timeout_s: float | None = None) -> list[int]:
         """Some of them."""
         some = sorted(busy)
         if self._draw.random() > SELDOM:

@@ -30,7 +30,7 @@ class StagesHere:
         """See `PipedStages.send`."""
         self._jobs[index] = job
 
-    def ready(self, busy: Collection[int]) -> list[int]:
+    def ready(self, busy: Collection[int], timeout_s: float | None = None) -> list[int]:
         """All of them."""
         return sorted(busy)
 

@@ -136,7 +136,7 @@ def test_who_owes_is_filled_though_others_keep_the_stage_at_work() -> None:
     queues = pipeline._queues
     sure = {"easy": -1.0, "hard 1": 2.0, "hard 2": 2.0}
     cast(Any, queues)._bound = lambda _, one: sure[one.stream.id]
-    cast(Any, played).ready = sorted
+    cast(Any, played).ready = lambda busy, _: sorted(busy)
     pipeline.add(Stream("easy", (1,), 60))
     pipeline.add(Stream("hard 1", (1,), 300))
     order = [output.id for _ in range(4) for output in pipeline.step()]

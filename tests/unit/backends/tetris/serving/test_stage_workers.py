@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections import Counter
@@ -34,9 +35,11 @@ from tests.unit.backends.tetris.serving.test_texts import (
 )
 
 
-def queued(replicas: tuple[int, ...], slots: int, batch: int = 1) -> StageQueues:
+def queued(
+    replicas: tuple[int, ...], slots: int, batch: int = 1, wait_s: float = math.inf
+) -> StageQueues:
     rule, _ = rule_of((0.5,) * (len(replicas) - 1))
-    return StageQueues(replicas, rule, slots=slots, batch=batch, prefill_tokens=4)
+    return StageQueues(replicas, rule, slots=slots, batch=batch, prefill_tokens=4, wait_s=wait_s)
 
 
 def stream(name: str, length: int = 2) -> Stream:
@@ -121,6 +124,35 @@ def test_a_worker_waits_for_nobody_who_belongs_to_another() -> None:
     found = queues.take(1)
     assert found is not None
     assert found.inside == [a]
+
+
+def test_rows_are_held_back_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From when a worker is idle and has some; then they go, and the next ones wait anew."""
+    now_s = 50.0
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    queues = queued((1, 1), slots=3, batch=3, wait_s=2.0)
+    for name in "abc":
+        queues.add(stream(name))
+    queues.take(0)
+    queues.at_work.clear()
+    a, b, c = queues.streams.values()
+    queues.wait_for(0, c)
+    assert queues.take(1) is None
+    assert queues.patience_s() is None, "nobody waits there"
+    for one in (a, b):
+        now_s += 10.0
+        queues.wait_for(1, one)
+        assert queues.take(1) is None
+        assert queues.patience_s() == 2.0
+        now_s += 1.5
+        assert queues.take(1) is None
+        assert queues.patience_s() == 0.5
+        now_s += 0.5
+        found = queues.take(1)
+        assert found is not None
+        assert found.inside == [one]
+        assert queues.patience_s() is None
+        queues.at_work.clear()
 
 
 def test_a_piece_that_is_put_back_gives_back_its_room() -> None:

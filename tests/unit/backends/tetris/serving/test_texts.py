@@ -76,7 +76,7 @@ def reference(options: dict[str, Any]) -> Answers:
         pytest.param({"layers": [3], "threshold": 0.5}, {}, id="two stages"),
         pytest.param(
             {"layers": [1, 2, 5], "thresholds": [0.9, 0.6, 0.4]},
-            {"stages": 4, "batch": 3, "prefill_tokens": 40},
+            {"stages": 4, "batch": 3, "wait_ms": 0.2, "prefill_tokens": 40},
             id="four stages, fused batches, prompts in pieces",
         ),
         pytest.param(
