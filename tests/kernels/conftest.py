@@ -24,7 +24,7 @@ if INTERPRETED:
 
 
 if INTERPRETED:
-    from tests.support.engine.quick_interpreter import quicken
+    from tests.support.kernels.quick_interpreter import quicken
 
     quicken()
 
