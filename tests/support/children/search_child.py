@@ -1,8 +1,8 @@
 """What vLLM finds in the text, recorded on the demo model, replayed there and on a shape, and by
-rates: a case a process, since vLLM opens no second engine where one has compiled its search.
+rates.
 
-Usage: ``python search_child.py FOLDER CASE``. Writes ``FOLDER/CASE.json``, what each poll handed
-out; the case "real" leaves a trace for those that replay it.
+Usage: ``python search_child.py FOLDER RECORD.json``. The record holds, by case, what each poll
+handed out.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SEARCH = {"method": "ngram", "drafts": 8, "lookup_min": 1}
 
 
 def main() -> None:
-    folder, case = Path(sys.argv[1]), sys.argv[2]
+    folder, result = (Path(argument) for argument in sys.argv[1:3])
     trace = folder / "trace"
-    options: dict[str, dict[str, Any]] = {
+    cases: dict[str, dict[str, Any]] = {
         "real": {**SEARCH, "record": True},
         "replayed": {**SEARCH, "replay": str(trace)},
         "elsewhere": {**SEARCH, "replay": str(trace)},
@@ -31,14 +31,20 @@ def main() -> None:
     }
     first, *others = demo_rows()
     asked = [*others, cut_short(first)]
-    on_shape = case in ("elsewhere", "rated")
-    directory = deeper_shape(folder) if on_shape else DEMO
-    backend = opened("vllm-speculative", options[case], directory)
-    found = [drive(backend, asked, n) for n in ((4,) if on_shape else (1, 4, len(asked)))]
-    if case == "real":
-        write_recorded(trace, backend, record(backend, asked, 3))
-    backend.close()
-    (folder / f"{case}.json").write_text(json.dumps(found))
+    found: dict[str, Any] = {}
+    for case, options in cases.items():
+        on_shape = case in ("elsewhere", "rated")
+        directory = deeper_shape(folder) if on_shape else DEMO
+        backend = opened("vllm-speculative", options, directory)
+        rounds = (4,) if on_shape else (1, 4, len(asked))
+        found[f"search {case}"] = [drive(backend, asked, n) for n in rounds]
+        if case == "real":
+            write_recorded(trace, backend, record(backend, asked, 3))
+        backend.close()
+        # vLLM 0.32 looks through the attributes of all modules when another engine is opened, and
+        # fails on those of the compiler that its search has loaded
+        sys.modules.pop("llvmlite.binding.ffi", None)
+    result.write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
