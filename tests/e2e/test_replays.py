@@ -25,10 +25,10 @@ pytestmark = [
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("replays")
     record = folder / "record.json"
-    run_child(CHILDREN / "replay_child.py", folder, record, timeout=900)
+    run_child(CHILDREN / "replay_child.py", folder, record)
     told: dict[str, Any] = json.loads(record.read_text())
     for case in ("real", "replayed", "elsewhere", "rated"):
-        run_child(CHILDREN / "search_child.py", folder, case, timeout=300)
+        run_child(CHILDREN / "search_child.py", folder, case)
         told[f"search {case}"] = json.loads((folder / f"{case}.json").read_text())
     return told
 
