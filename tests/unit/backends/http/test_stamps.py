@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from backends.http.backend import HttpBackend
+from backends.http.client import Client
 from backends.http.connection import Connection
 from backends.http.route import Route
 from harness.core.nouns import Commit, Load
@@ -184,7 +185,9 @@ def test_a_wake_up_that_was_late_itself_is_doubted(start: Start) -> None:
     _, backend = start(play)
     submit(backend, request())
     assert begun.wait(PATIENCE_S)
-    until(lambda: bool(select.select([backend._client._epoll], [], [], 0)[0]))
+    client = backend._client
+    assert isinstance(client, Client)
+    until(lambda: bool(select.select([client._epoll], [], [], 0)[0]))
     backend.poll()
 
     def starve() -> None:
