@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-START_LIMIT_S = 300.0
+START_LIMIT_S = 1500.0
 ENVIRONMENT = {
     # The engine in one process beside the API server, and without calls home.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",

@@ -40,7 +40,7 @@ def _saved(browser: Chrome, folder: Path, button: str, ending: str, part: str = 
         button,
         part,
     )
-    for _ in range(200):
+    for _ in range(1200):
         if found := list(folder.glob(f"*.{ending}")):
             return found[0].read_bytes()
         time.sleep(0.05)

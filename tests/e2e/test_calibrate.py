@@ -54,11 +54,11 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, st
         stderr=subprocess.PIPE,
         text=True,
     )
-    until = time.monotonic() + 300
+    until = time.monotonic() + 1500
     while len(answers(out)) < 3 and process.poll() is None and time.monotonic() < until:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=600)
     return out, process.returncode, told, answers(out)
 
 

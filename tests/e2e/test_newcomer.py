@@ -33,10 +33,14 @@ EXPERIMENT: dict[str, Any] = {
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The product folders with the example among the backends; the checkpoints are linked."""
     root = tmp_path_factory.mktemp("tree")
+    # other tests write compiled modules meanwhile, under names that are gone when they are copied
+    compiled = "__pycache__"
     for name in ("harness", "backends", "workloads", "results", "reports"):
-        ignored = shutil.ignore_patterns("__pycache__", "target", "draft", "heads", "early_exit.d")
-        shutil.copytree(ROOT / name, root / name, ignore=ignored if name == "backends" else None)
-    shutil.copytree(ROOT / "backends/training/heads", root / "backends/training/heads")
+        more = ("target", "draft", "heads", "early_exit.d") if name == "backends" else ()
+        ignored = shutil.ignore_patterns(compiled, *more)
+        shutil.copytree(ROOT / name, root / name, ignore=ignored)
+    heads = "backends/training/heads"
+    shutil.copytree(ROOT / heads, root / heads, ignore=shutil.ignore_patterns(compiled))
     for name in ("target", "draft", "heads"):
         (root / "backends/demo" / name).symlink_to(ROOT / "backends/demo" / name)
     shutil.copy(EXAMPLE, root / "backends/hf_generate.py")

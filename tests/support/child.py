@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHILDREN = Path(__file__).with_name("children")
 
 
-def run_child(script: Path, *arguments: object, timeout: float = 900, **environment: str) -> str:
+def run_child(script: Path, *arguments: object, timeout: float = 3000, **environment: str) -> str:
     """The last line that the script prints. Fails with the end of its errors when it does."""
     done = subprocess.run(
         [sys.executable, str(script), *map(str, arguments)],

@@ -18,6 +18,8 @@ class FakeReply:
     def __init__(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
         self.body = body
         self.headers = handler.headers
+        self.port: int = handler.client_address[1]
+        """Of the client's end."""
         self._handler = handler
         self._started = False
 
@@ -88,7 +90,8 @@ class FakeServer:
         self.bodies: list[dict[str, Any]] = []
         self.headers: dict[str, str] = {}
         """Of the last request for an answer."""
-        self.connections = 0
+        self.ports: list[int] = []
+        """Of the client's end of each connection."""
         self.paths: list[str] = []
         self._probe = probe
         server = self
@@ -99,7 +102,7 @@ class FakeServer:
 
             def setup(self) -> None:
                 super().setup()
-                server.connections += 1
+                server.ports.append(self.client_address[1])
 
             def log_message(self, *args: Any) -> None:
                 pass
@@ -121,6 +124,11 @@ class FakeServer:
         self._http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
         threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def connections(self) -> int:
+        """How many there have been."""
+        return len(self.ports)
 
     def answer_get(self, reply: FakeReply, path: str) -> None:
         if path == "/v1/models":

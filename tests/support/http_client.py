@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backends.http.backend import HttpBackend
+from backends.http.client import Client
 from harness.core.nouns import Commit, Load, Request
 from tests.support.fake_openai import FakeServer
 
@@ -48,6 +49,23 @@ def collect(backend: HttpBackend, finished: int = 1) -> list[Commit]:
         commits.extend(backend.poll())
         time.sleep(0.001)
     return commits
+
+
+def until(true: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.001)
+
+
+def taken(server: FakeServer, backend: HttpBackend) -> set[int]:
+    """The ports of this end of the connections that are open, once the server has taken them
+    all."""
+    assert isinstance(backend._client, Client)
+    known = backend._client._pool.connections.values()
+    ports = {connection._socket.getsockname()[1] for connection in known}
+    until(lambda: ports <= set(server.ports))
+    return ports
 
 
 def answer(backend: HttpBackend, asked: Request | None = None) -> list[Commit]:

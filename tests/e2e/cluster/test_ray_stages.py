@@ -25,7 +25,8 @@ NODES = 3
 EXITS: dict[str, Any] = {"layers": [3], "threshold": 0.5}
 
 
-def test_a_lost_node_costs_no_answer() -> None:
+def test_a_lost_node_costs_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.tetris.live.devices.ANSWERS_S", 300.0)
     expected = reference(EXITS)
     with ray_cluster(NODES) as cluster:
         backend = opened("tetris", {**EXITS, "ray": cluster.address})
@@ -39,7 +40,7 @@ def test_a_lost_node_costs_no_answer() -> None:
             if tokens > 200 and not lost:
                 lost.append(nodes[1])
                 cluster.kill(nodes[1])
-                assert wait_until(lambda: gone(first[1]), 20)
+                assert wait_until(lambda: gone(first[1]), 120)
 
         try:
             assert backend.info.capabilities == {"other-machines"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,24 @@ def experiment(folder: Path, **changes: Any) -> Path:
     return write(folder, **asked)
 
 
+def run_in_time(file: Path) -> str:
+    """What the sweep into the folder `s` beside the file printed. A client that is late ends a
+    curve, and shows nothing of a system: five such runs are told as a skip."""
+    folder = file.parent
+    for _ in range(5):
+        shutil.rmtree(folder / "s", ignore_errors=True)
+        done = decodebench("run", file, "--out", "s", cwd=folder, ahead=True)
+        assert done.returncode == 0, done.stderr
+        if not any("the client was late" in one["ended"] for one in systems(folder)):
+            return done.stdout
+    pytest.skip("this machine stalled the client in each of five sweeps")
+
+
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the run of two systems, `tiny.yaml` and the output beside it."""
     folder = tmp_path_factory.mktemp("sweep")
-    done = decodebench("run", experiment(folder), "--out", "s", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    (folder / "output").write_text(done.stdout)
+    (folder / "output").write_text(run_in_time(experiment(folder)))
     return folder
 
 
@@ -64,7 +76,7 @@ def test_each_system_goes_from_idle_to_its_own_saturation(swept: Path) -> None:
 def test_the_same_command_measures_nothing_again(swept: Path) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in (swept / "s/trials").iterdir()}
     kept = (swept / "s/sweep.json").read_bytes()
-    done = decodebench("run", "s/experiment.yaml", "--out", "s", cwd=swept)
+    done = decodebench("run", "s/experiment.yaml", "--out", "s", cwd=swept, ahead=True)
     assert done.returncode == 0, done.stderr
     assert f"trials: {trials(swept)} stored" in done.stdout
     assert before == {p.name: p.stat().st_mtime_ns for p in (swept / "s/trials").iterdir()}
@@ -76,10 +88,12 @@ def test_sweeping_one_backend_keeps_the_others(swept: Path) -> None:
     other = {**answer["systems"][0], "backend": "gone"}
     changed = {**answer, "systems": [other, *answer["systems"]]}
     (swept / "s/sweep.json").write_text(json.dumps(changed))
-    done = decodebench("run", "tiny.yaml", "--out", "s", "--only", "scripted", cwd=swept)
+    done = decodebench(
+        "run", "tiny.yaml", "--out", "s", "--only", "scripted", cwd=swept, ahead=True
+    )
     assert done.returncode == 0, done.stderr
     assert [one["backend"] for one in systems(swept)] == ["gone", "scripted", "scripted"]
-    assert decodebench("run", "tiny.yaml", "--out", "s", cwd=swept).returncode == 0
+    assert decodebench("run", "tiny.yaml", "--out", "s", cwd=swept, ahead=True).returncode == 0
     assert [one["backend"] for one in systems(swept)] == ["scripted", "scripted"]
 
 
@@ -100,8 +114,7 @@ def test_repeats_measure_the_same_rates_again(tmp_path: Path) -> None:
     )
     plan = here("run", file, "--dry-run", cwd=tmp_path)
     assert "of each system a sweep of 3 rates" in plan.stdout, plan.stderr
-    done = decodebench("run", file, "--out", "s", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run_in_time(file)
     (one,) = systems(tmp_path)
     assert {len(point["keys"]) for point in one["points"]} == {2}
     assert 3 <= len(one["points"]) <= 4, "one less where a busy machine was late"

@@ -83,7 +83,7 @@ def decodebench(
         text=True,
         cwd=cwd,
         env=environment(env),
-        timeout=600,
+        timeout=3000,
     )
 
 

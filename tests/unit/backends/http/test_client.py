@@ -21,7 +21,7 @@ from harness.core.errors import UserError
 from harness.core.nouns import Load, Request
 from harness.measure.load_loop import run_load
 from tests.support.fake_openai import FakeReply, good
-from tests.support.http_client import PATIENCE_S, Start, answer, collect, failure, request
+from tests.support.http_client import PATIENCE_S, Start, answer, collect, failure, request, taken
 
 
 def test_a_connection_that_may_be_closed_by_now_is_not_used(
@@ -254,7 +254,7 @@ def test_long_prompts_and_long_answers_at_once_block_no_pipe(start: Start) -> No
 def test_connections_that_a_server_closes_unused_are_not_opened_for_ever(start: Start) -> None:
     server, backend = start()
     backend.prepare([request("a")], Load("closed", concurrency=1))
-    time.sleep(0.05)
+    taken(server, backend)
     before = server.connections
     client = backend._client
     assert isinstance(client, http_client.Client)
@@ -276,7 +276,7 @@ def test_stale_connections_are_renewed_before_the_clock_starts(
     monkeypatch.setattr(pool, "KEEP_ALIVE_NS", 0)
     backend.prepare([request(str(n)) for n in range(4)], load)
     monkeypatch.undo()
-    time.sleep(0.05)
+    assert len(taken(server, backend)) == 4
     before = server.connections
     for n in range(4):
         backend.submit(request(str(n)))

@@ -6,6 +6,7 @@ import json
 import queue
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,8 +14,7 @@ import pytest
 from backends.http.backend import HttpBackend
 from backends.http.client import Client
 from harness.core.nouns import Load, Request
-from harness.measure.load_loop import run_load
-from tests.support.http_client import PATIENCE_S, Start, request
+from tests.support.http_client import PATIENCE_S, Start, answer, request
 
 THREADS = 3
 CHUNK = {"choices": [{"text": "a", "token_ids": [1], "finish_reason": "stop"}]}
@@ -76,11 +76,13 @@ def test_connections_that_lie_ready_keep_no_request_from_a_thread(threaded: str)
     settings = {name: option.default for name, option in HttpBackend.OPTIONS.items()}
     backend = HttpBackend(settings | {"base_url": threaded}, None)
     requests = [Request(f"r{n}", (1,), 3, arrival_s=0.05 * n) for n in range(40)]
-    load = Load("constant", rate=20.0)
-    found = run_load(backend, requests, load, time_limit_s=PATIENCE_S / 2)
+    backend.prepare(requests, Load("constant", rate=20.0))
+    # one after the other: of four at once, after a stall, one has no thread with reason
+    for asked in requests:
+        sent_s = time.monotonic()
+        assert answer(backend, asked)[-1].finished == "stop"
+        assert time.monotonic() - sent_s < PATIENCE_S / 2
     backend.close()
-    assert {g.finished for g in found} == {"stop"}
-    assert max(g.commit_ns[0] - g.scheduled_ns for g in found) < 5e9
 
 
 @pytest.mark.parametrize(

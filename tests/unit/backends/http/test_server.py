@@ -30,14 +30,14 @@ def test_poll_does_not_wait_and_a_slow_server_times_out(start: Start) -> None:
         reply.tokens([1])
         release.wait(PATIENCE_S)
 
-    _, backend = start(play, timeout_s=0.5)
+    _, backend = start(play, timeout_s=5.0)  # it holds for the probe, too
     backend.submit(request())
     assert not release.is_set()
     commits = collect(backend)
     release.set()
     assert backend.poll() == []
     assert commits[0].token_ids == (1,)
-    assert commits[-1].error == "no complete answer within 0.5 s (after 1 tokens)"
+    assert commits[-1].error == "no complete answer within 5 s (after 1 tokens)"
 
 
 def test_nothing_queues_in_the_client(start: Start) -> None:

@@ -11,30 +11,45 @@ from typing import Any
 import pytest
 
 from backends.http.backend import HttpBackend
+from backends.http.client import Client
 from backends.http.connection import Connection
 from backends.http.route import Route
 from harness.core.nouns import Commit, Load
 from harness.measure.load_loop import run_load
 from tests.support.fake_openai import FakeReply, good
-from tests.support.http_client import PATIENCE_S, Start, collect, request, submit
+from tests.support.http_client import PATIENCE_S, Start, collect, request, submit, taken, until
 
 LATE_S = 0.05
 
 
-def until(true: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < give_up
-        time.sleep(0.001)
+class GoodAndTold:
+    """A play that is over once `sent` is set: the whole answer lies at the client."""
+
+    def __init__(self) -> None:
+        self.sent = threading.Event()
+
+    def __call__(self, reply: FakeReply) -> None:
+        good(reply)
+        self.sent.set()
+
+
+def answered_before(start: Start) -> HttpBackend:
+    """Has been asked, and the answer has been there for a while."""
+    play = GoodAndTold()
+    _, backend = start(play)
+    submit(backend, request())
+    assert play.sent.wait(PATIENCE_S)
+    time.sleep(LATE_S)
+    return backend
 
 
 def test_a_stamp_is_the_arrival_however_late_the_poll(start: Start) -> None:
-    sent = threading.Event()
+    sent, polled = threading.Event(), threading.Event()
 
     def play(reply: FakeReply) -> None:
         reply.tokens([1])
         sent.set()
-        time.sleep(2 * LATE_S)
+        polled.wait(PATIENCE_S)
         good(reply)
 
     _, backend = start(play)
@@ -43,6 +58,7 @@ def test_a_stamp_is_the_arrival_however_late_the_poll(start: Start) -> None:
     sent_ns = time.monotonic_ns()
     time.sleep(LATE_S)
     (first,) = backend.poll()
+    polled.set()
     assert first.token_ids == (1,)
     assert first.arrived_ns is not None
     assert first.arrived_ns < sent_ns + LATE_S * 1e9 / 2, "the moment of the read is no arrival"
@@ -79,9 +95,7 @@ def test_without_the_kernels_stamp_the_time_of_the_read_is_doubted(
         return None if found is None else (found[0], None)
 
     monkeypatch.setattr(Connection, "receive", stampless)
-    _, backend = start()
-    submit(backend, request())
-    time.sleep(LATE_S)
+    backend = answered_before(start)
     read_ns = time.monotonic_ns()
     first = collect(backend)[0]
     assert first.arrived_ns is not None
@@ -90,12 +104,14 @@ def test_without_the_kernels_stamp_the_time_of_the_read_is_doubted(
 
 
 def test_the_first_commit_says_when_the_request_left(start: Start) -> None:
-    _, backend = start()
+    play = GoodAndTold()
+    _, backend = start(play)
     asked = request()
     backend.prepare([asked], Load("closed", concurrency=1))
     before = time.monotonic_ns()
     backend.submit(asked)
     after = time.monotonic_ns()
+    assert play.sent.wait(PATIENCE_S)
     time.sleep(LATE_S)
     commits: list[Commit] = collect(backend)
     assert [commit.sent_ns is not None for commit in commits] == [True, False, False]
@@ -106,17 +122,23 @@ def test_the_first_commit_says_when_the_request_left(start: Start) -> None:
 def test_connections_and_bodies_are_ready_before_the_clock_starts(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, backend = start()
+    asked_on: list[int] = []
+
+    def play(reply: FakeReply) -> None:
+        asked_on.append(reply.port)
+        good(reply)
+
+    server, backend = start(play)
     requests = [request(str(n)) for n in range(12)]
-    time.sleep(LATE_S)
-    before = server.connections
     backend.prepare(requests, Load("closed", concurrency=8))
-    until(lambda: server.connections == before + 8)
+    ready = taken(server, backend)
+    assert len(ready) == 8
     monkeypatch.setattr(Route, "request", None)
     for asked in requests[:8]:
         backend.submit(asked)
     collect(backend, 8)
-    assert server.connections == before + 8
+    assert sorted(asked_on) == sorted(ready)
+    assert taken(server, backend) == ready
 
 
 def test_a_load_over_http_knows_its_lateness(start: Start) -> None:
@@ -141,16 +163,17 @@ def stopped(backend: HttpBackend, play: Callable[[], None]) -> list[Commit]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("backends.http.client.select.select", late)
-        backend.wait(1.0)
+        backend.wait(PATIENCE_S)
     return collect(backend)
 
 
 def test_a_wake_up_that_was_late_itself_is_doubted(start: Start) -> None:
     """Two events come while the client waits and gets no processor: they share one stamp."""
-    go, sent = threading.Event(), threading.Event()
+    begun, go, sent = threading.Event(), threading.Event(), threading.Event()
 
     def play(reply: FakeReply) -> None:
         reply.start()
+        begun.set()
         go.wait(PATIENCE_S)
         reply.tokens([1])
         time.sleep(LATE_S)
@@ -161,7 +184,10 @@ def test_a_wake_up_that_was_late_itself_is_doubted(start: Start) -> None:
 
     _, backend = start(play)
     submit(backend, request())
-    time.sleep(LATE_S)
+    assert begun.wait(PATIENCE_S)
+    client = backend._client
+    assert isinstance(client, Client)
+    until(lambda: bool(select.select([client._epoll], [], [], 0)[0]))
     backend.poll()
 
     def starve() -> None:
@@ -195,9 +221,7 @@ def test_a_comment_behind_an_event_makes_its_stamp_doubtful(start: Start) -> Non
 def test_a_wall_clock_that_is_set_makes_stamps_worthless(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, backend = start()
-    submit(backend, request())
-    time.sleep(LATE_S)
+    backend = answered_before(start)
     wall = time.time_ns
     monkeypatch.setattr("backends.http.stamps.time.time_ns", lambda: wall() + 3_600_000_000_000)
     before = time.monotonic_ns()

@@ -10,6 +10,10 @@ from harness.core.errors import UserError
 from tests.support.harness.sessions import make_trial
 from tests.support.harness.sweeping import opened, sweep
 
+SHORT_S, LONG_S = 3.0, 60.0
+"""Limits of all trials of a sweep; the shorter one leaves healthy ones time on a machine that stood
+still."""
+
 
 @pytest.mark.parametrize(
     ("doom", "status", "error"),
@@ -20,7 +24,7 @@ from tests.support.harness.sweeping import opened, sweep
         ("raise", "failed", "RuntimeError: broken engine"),
         ("memory", "out_of_memory", "MemoryError: no room"),
         ("torch-memory", "out_of_memory", "OutOfMemoryError: CUDA out of memory"),
-        ("hang", "timeout", "the load was not over within its time limit of 0.5 s"),
+        ("hang", "timeout", f"the load was not over within its time limit of {SHORT_S:g} s"),
     ],
 )
 def test_a_broken_child_costs_its_own_trial_only(
@@ -28,7 +32,8 @@ def test_a_broken_child_costs_its_own_trial_only(
 ) -> None:
     test = {"doom": {"1": doom}, "opened": str(tmp_path / "opened")}
     trials = [make_trial(seed=seed, test=test) for seed in range(3)]
-    result, records = sweep(trials, time_limit_s=0.5, log_dir=tmp_path / "logs")
+    limit_s = SHORT_S if doom == "hang" else LONG_S
+    result, records = sweep(trials, time_limit_s=limit_s, log_dir=tmp_path / "logs")
     assert [r.status for r in records] == ["ok", status, "ok"]
     assert records[1].error == error
     assert not records[1].validity.valid
@@ -44,16 +49,17 @@ def test_a_broken_child_costs_its_own_trial_only(
 def test_a_call_that_no_signal_reaches_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.measure.engine_process.KILL_GRACE_S", 0.5)
     trials = [make_trial(seed=seed, test={"doom": {"1": "deaf"}}) for seed in range(3)]
-    _, records = sweep(trials, time_limit_s=0.5)
+    _, records = sweep(trials, time_limit_s=SHORT_S)
     assert [r.status for r in records] == ["ok", "timeout", "ok"]
-    assert records[1].error == "'load' was not over within 0.5 s"
+    assert records[1].error == f"'load' was not over within {SHORT_S:g} s"
 
 
 def test_a_warm_up_that_hangs_is_a_timeout_too() -> None:
     test = {"doom": {"1": "hang"}, "early": [1]}
-    _, records = sweep([make_trial(seed=s, test=test) for s in range(3)], time_limit_s=0.5)
+    _, records = sweep([make_trial(seed=s, test=test) for s in range(3)], time_limit_s=SHORT_S)
     assert [r.status for r in records] == ["ok", "timeout", "ok"]
-    assert records[1].error == "warm-up: the load was not over within its time limit of 0.5 s"
+    told = f"warm-up: the load was not over within its time limit of {SHORT_S:g} s"
+    assert records[1].error == told
 
 
 def test_logs_that_cannot_be_written_stop_the_sweep_with_one_line(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_what_an_engine_started_dies_with_it(tmp_path: Path) -> None:
     sweep([make_trial(seed=s, test=test) for s in range(3)])
     pids = [int(pid) for line in opened(tmp_path / "children") for pid in line]
     assert len(pids) == 4
-    assert wait_until(lambda: all(gone(pid) for pid in pids), 5)
+    assert wait_until(lambda: all(gone(pid) for pid in pids), 60)
 
 
 def test_what_an_engine_started_dies_with_the_sweep_too(tmp_path: Path) -> None:
@@ -160,12 +160,12 @@ def test_what_an_engine_started_dies_with_the_sweep_too(tmp_path: Path) -> None:
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as sweeping:
         try:
-            assert wait_until(lambda: children.exists() and bool(opened(children)), 60)
+            assert wait_until(lambda: children.exists() and bool(opened(children)), 300)
         finally:
             sweeping.kill()
     pids = [int(pid) for pid in opened(children)[0]]
     assert len(pids) == 2
-    assert wait_until(lambda: all(gone(pid) for pid in pids), 30)
+    assert wait_until(lambda: all(gone(pid) for pid in pids), 60)
 
 
 def test_an_interrupt_leaves_no_child_and_keeps_what_is_stored(tmp_path: Path) -> None:

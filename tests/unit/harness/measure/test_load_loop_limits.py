@@ -111,7 +111,7 @@ def test_a_hanging_call_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = Puppet(polls)
     backend.work = lambda: None if backend.polls else hang()
     with pytest.raises(TrialTimeout) as caught:
-        run_load(backend, requests(2), CLOSED, time_limit_s=0.05)
+        run_load(backend, requests(2), CLOSED, time_limit_s=2.5)
     assert [g.token_ids for g in caught.value.generations] == [[1, 2], []]
 
 
@@ -134,7 +134,7 @@ def test_the_limit_holds_outside_the_main_thread() -> None:
 
     thread = threading.Thread(target=load)
     thread.start()
-    thread.join(30)
+    thread.join(300)
     assert len(caught) == 1
 
 

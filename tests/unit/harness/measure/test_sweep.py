@@ -169,7 +169,7 @@ def test_sweeps_run_outside_the_main_thread_too() -> None:
     found: list[SweepResult] = []
     thread = threading.Thread(target=lambda: found.append(sweep([make_trial()])[0]))
     thread.start()
-    thread.join(60)
+    thread.join(300)
     assert found
     assert found[0].statuses == {"ok": 1}
 

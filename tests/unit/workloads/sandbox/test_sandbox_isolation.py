@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +23,13 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]
     """The two processes of a program that is running."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(run_program, UntrustedProgram("while True: pass", ""), timeout_s=4)
+        done = pool.submit(run_program, UntrustedProgram("while True: pass", ""), timeout_s=60)
         assert wait_until(lambda: sum(map(is_locked_in, processes_in(tmp_path))) == 2)
-        yield processes_in(tmp_path)
+        found = processes_in(tmp_path)
+        yield found
+        for process in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         done.result()
 
 

@@ -18,7 +18,7 @@ from workloads.sandbox.runner import UntrustedProgram, run_programs
 from workloads.scoring import humaneval_program
 
 MUTANTS = 200
-TIMEOUT_S = 5.0
+TIMEOUT_S, LONG_S = 5.0, 60.0
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -53,11 +53,11 @@ def mutants(function: str) -> Iterator[str]:
         yield ast.unparse(tree)
 
 
-def passes_plainly(program: UntrustedProgram) -> bool:
+def passes_plainly(program: UntrustedProgram, timeout_s: float = TIMEOUT_S) -> bool:
     code = f"{program.source}\n\n{program.tests}"
     try:
         done = subprocess.run(
-            [sys.executable, "-S", "-c", code], capture_output=True, timeout=TIMEOUT_S
+            [sys.executable, "-S", "-c", code], capture_output=True, timeout=timeout_s
         )
     except subprocess.TimeoutExpired:
         return False
@@ -77,10 +77,17 @@ def test_mutants_pass_here_where_they_pass_in_a_plain_interpreter(shared_data: P
     with ThreadPoolExecutor(2) as pool:
         truth = list(pool.map(passes_plainly, chosen))
     verdicts = run_programs(chosen, timeout_s=TIMEOUT_S)
-    wrong = [
-        (program.source, verdict.reason)
+    doubtful = [
+        program
         for program, verdict, right in zip(chosen, verdicts, truth, strict=True)
         if verdict.passed != right
+    ]
+    # a machine that stands still has one side's time run out
+    again = run_programs(doubtful, timeout_s=LONG_S)
+    wrong = [
+        (program.source, verdict.reason)
+        for program, verdict in zip(doubtful, again, strict=True)
+        if verdict.passed != passes_plainly(program, LONG_S)
     ]
     assert wrong == []
     assert MUTANTS * 0.6 < truth.count(False) < MUTANTS

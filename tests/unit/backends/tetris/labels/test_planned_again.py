@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -25,7 +26,8 @@ IN_FLIGHT = 24
 MODELS = {"demo-sentiment": ("sentiment", "sentence"), "demo-shapes": ("shapes", "image")}
 LAYERS = {"demo-sentiment": list(range(1, 8)), "demo-shapes": list(range(1, 6))}
 EACH = 250
-MOST_ASKED = 20_000
+ASKED_S = 600.0
+"""For what is waited for to come, on a machine that has little time for it."""
 
 
 def opened(name: str, model: str, **options: Any) -> Any:
@@ -80,6 +82,12 @@ def drive(
     return found
 
 
+def numbers() -> Iterator[int]:
+    """Of requests, as long as the test may take."""
+    until_s = time.monotonic() + ASKED_S
+    return itertools.takewhile(lambda _: time.monotonic() < until_s, itertools.count())
+
+
 def asked_again(number: int, one: Request) -> Request:
     return replace(one, id=f"{number}/{one.id}")
 
@@ -106,7 +114,7 @@ class Mixes:
         """4 in 5 are early for two windows, and then 1 in 5, until a window after the shift has
         shown it and the plan that follows had its time."""
         draw = random.Random(1)
-        for number in range(MOST_ASKED):
+        for number in numbers():
             late = "window_inputs_2" in sums
             if late and any(share > 0.6 for share in shares(sums)[:-2]):
                 return
@@ -194,7 +202,7 @@ def found_slow(mixes: Mixes) -> Any:
     changing = served._pipeline._plans.changing
 
     def steady() -> Iterator[Request]:
-        for number in range(MOST_ASKED):
+        for number in numbers():
             if "core-0" in changing.stragglers:
                 return
             if "window_inputs_1" in sums:
@@ -212,8 +220,8 @@ def found_slow(mixes: Mixes) -> Any:
 
 
 def test_a_worker_that_has_become_slow_is_left_out_and_nobody_else(mixes: Mixes) -> None:
-    """Other work of the machine makes another one slow too, now and then: not three times."""
-    for _ in range(3):
+    """Other work of the machine makes another one slow too, now and then: not six times."""
+    for _ in range(6):
         if (slow := found_slow(mixes)) == {"core-0"}:
             break
     assert slow == {"core-0"}
@@ -226,7 +234,7 @@ def test_a_plan_that_is_being_made_ends_with_its_trial(mixes: Mixes, served: Any
     sums: dict[str, float] = {}
 
     def until_a_window_is_over() -> Iterator[Request]:
-        for number in range(MOST_ASKED):
+        for number in numbers():
             if "window_inputs_1" in sums:
                 return
             one = mixes.early[number % len(mixes.early)]

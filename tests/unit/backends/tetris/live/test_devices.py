@@ -28,7 +28,7 @@ def test_an_address_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("asks", "answers_s", "refused"),
     [
-        ("time.sleep(1.5); print('asking', flush=True); os._exit(0)", 1.0, False),
+        ("time.sleep(3.5); print('asking', flush=True); os._exit(0)", 3.0, False),
         ("print('asking', flush=True); time.sleep(60)", 0.1, True),
         ("os._exit(1)", 0.1, True),
     ],

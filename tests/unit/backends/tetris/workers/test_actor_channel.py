@@ -114,10 +114,10 @@ def test_one_that_is_not_placed_in_its_time_is_told() -> None:
 
 
 def test_one_that_has_come_has_all_the_time(channel: ActorChannel) -> None:
-    made = ActorChannel(HOST, 0.2, lambda: UserError("no room"))
+    made = ActorChannel(HOST, 2.5, lambda: UserError("no room"))
     with knock(made) as actor:
         assert not made.has_come()
-        time.sleep(0.4)
+        time.sleep(3.0)
         actor.send("opened")
         assert made.recv() == "opened"
     made.close()

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
 ]
-WITHIN_S = 2.0
+WITHIN_S = 4.0
 MORE_THAN_A_SOCKET_HOLDS = 1 << 24
 Stages = PipedStages[Any, Any, Any]
 PARENT = """
@@ -68,7 +68,8 @@ def stages() -> Iterator[Stages]:
     made.close()
 
 
-def test_jobs_of_any_size_are_answered(stages: Stages) -> None:
+def test_jobs_of_any_size_are_answered() -> None:
+    stages: Stages = PipedStages("played", place(), [None, None], 30.0)
     for job in (b"1", MORE_THAN_A_SOCKET_HOLDS, bytes(MORE_THAN_A_SOCKET_HOLDS)):
         stages.send(0, job)
         stages.send(1, b"beside")
@@ -76,6 +77,7 @@ def test_jobs_of_any_size_are_answered(stages: Stages) -> None:
         assert stages.receive(1) == b"beside"
     assert len(set(stages.pids())) == 2
     assert os.getpid() not in stages.pids()
+    stages.close()
 
 
 def test_one_that_is_killed_is_replaced_and_others_go_on(stages: Stages) -> None:
@@ -100,7 +102,7 @@ def test_one_that_hangs_is_told_and_ended(stages: Stages) -> None:
     stages.send(1, echo_stage.HANG)
     with pytest.raises(StageDiedError, match=r"gave no answer in its time"):
         stages.receive(1)
-    assert wait_until(lambda: gone(hanging), 20)
+    assert wait_until(lambda: gone(hanging), 120)
     stages.restart(1)
     stages.send(1, b"again")
     assert stages.receive(1) == b"again"
@@ -169,7 +171,7 @@ def test_no_actor_is_left_after_the_end() -> None:
     pids = made.pids()
     assert made.ready([0], 0.0) == []
     made.close()
-    assert wait_until(lambda: all(map(gone, pids)), 20)
+    assert wait_until(lambda: all(map(gone, pids)), 120)
 
 
 def test_neither_an_actor_nor_ray_outlives_a_process_that_is_killed() -> None:
@@ -181,7 +183,7 @@ def test_neither_an_actor_nor_ray_outlives_a_process_that_is_killed() -> None:
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    assert wait_until(lambda: all(map(gone, [*pids, *raylets])), 30)
+    assert wait_until(lambda: all(map(gone, [*pids, *raylets])), 120)
 
 
 @pytest.mark.parametrize("verify", [False, True], ids=["lossy", "verified"])
