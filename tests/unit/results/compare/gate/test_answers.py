@@ -1,0 +1,52 @@
+"""When answers are BASE's: of requests that failed, that were not asked, and of further repeats."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from results.compare.gate.comparison import compare_runs
+from results.compare.gate.decision import GateRow
+from results.compare.gate.margins import GateRules, MarginRule
+from results.compare.gate.reduced import NO_ANSWER, ReducedRun
+from results.metrics.arrays import Ints
+from tests.support.results.reduced_runs import timed_run
+
+ANSWERS = GateRules((MarginRule("consistency", 0.01),))
+REPEATS, REQUESTS = 4, 200
+
+
+def answered(answers: Mapping[int, Ints], **how: Any) -> ReducedRun:
+    """A run whose repeats have these answers; else each request its own, the same in all."""
+    run = timed_run("run", np.full((REPEATS, REQUESTS), 0.01), **how)
+    trials = [dataclasses.replace(t, answers=answers.get(t.repeat, t.answers)) for t in run.trials]
+    return ReducedRun("run", trials)
+
+
+def with_answer(place: int, answer: int) -> Ints:
+    found = np.arange(REQUESTS) + 10
+    found[place] = answer
+    return found
+
+
+def judged(base: ReducedRun, new: ReducedRun) -> GateRow:
+    (row,) = compare_runs(base, new, ANSWERS).rows
+    return row
+
+
+@pytest.mark.parametrize("repeat", range(REPEATS))
+def test_a_request_that_failed_in_base_does_not_let_others_change(repeat: int) -> None:
+    """In any repeat but the first it counted as BASE's repeats differing, and NEW passed."""
+    base = answered({repeat: with_answer(7, NO_ANSWER)})
+    new = answered(dict.fromkeys(range(REPEATS), with_answer(3, 9999)))
+    row = judged(base, new)
+    assert (row.verdict, row.note[:14]) == ("fail", "lossless, yet ")
+
+
+def test_repeats_that_differ_where_the_first_one_failed_still_differ() -> None:
+    base = answered({0: with_answer(7, NO_ANSWER), 2: with_answer(7, 9999)})
+    assert judged(base, answered({2: with_answer(3, 8888)})).verdict != "fail"
