@@ -97,7 +97,7 @@ class _Comparison:
         """All quantities of a cell."""
         whole = [trial for trial in base if trial.ended_well]
         if not whole:
-            self._add_unknown(cell, new)
+            self._add_unknown(cell, base, new)
             return
         failed = [trial for trial in new if not trial.ended_well]
         if not new:
@@ -117,16 +117,20 @@ class _Comparison:
         for name, rule in self.rules.margins(cell).items() if ended else ():
             self._add_quantity(cell, quantities()[name], rule, whole, ended)
 
-    def _add_unknown(self, cell: CellName, new: Sequence[ReducedTrial]) -> None:
-        """Nothing can be said of a cell that failed in BASE, be it no worse in NEW."""
+    def _add_unknown(
+        self, cell: CellName, base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]
+    ) -> None:
+        """Nothing can be said of a cell that failed in BASE, be it no worse in NEW: a row at least
+        says so, where it was tried at all. Without one the others would pass without it."""
         note = "no trial of BASE ended well"
         self.notes.append(f"{note}: {cell.label()}")
         ended = [trial for trial in new if trial.ended_well]
-        for name, rule in self.rules.margins(cell).items():
-            found = quantities()[name]
-            if _has(found, ended):
-                tested = Tested(cell, found, rule.margin, _UNKNOWN, None, None, note, _doubtful())
-                self.tested.append(tested)
+        known = [quantities()[name] for name in self.rules.margins(cell)]
+        was_tried = any(trial.status != "skipped" for trial in (*base, *new))
+        for found in [q for q in known if _has(q, ended)] or known[:was_tried]:
+            margin = self.rules.margins(cell)[found.name].margin
+            tested = Tested(cell, found, margin, _UNKNOWN, None, None, note, _doubtful())
+            self.tested.append(tested)
 
     def _add_quantity(
         self,
