@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from harness.cli.gate.compare import _store
 from harness.cli.gate.confirm import _exchanged
+from harness.core.errors import UserError
 from results.compare.gate.comparison import compare_runs
 from results.compare.gate.margins import DEFAULTS, GateRules, MarginRule
+from results.compare.gate.record_file import read_record, write_record
 from results.compare.gate.reduced import ReducedRun
 from tests.support.results.reduced_runs import a_run, cell, everywhere, joined
 
@@ -54,3 +58,31 @@ def test_a_second_run_that_crashes_on_both_sides_is_no_pass() -> None:
     crashed = everywhere(a_run(), **FAILED)
     again = [_exchanged(run, crashed, {cell()}) for run in (base, slow)]
     assert compare_runs(again[0], again[1], TPOT).verdict == "inconclusive"
+
+
+def test_a_run_with_a_cell_that_failed_replaces_no_baseline(tmp_path: Path) -> None:
+    run, kept = tmp_path / "run.parquet", tmp_path / "kept"
+
+    def update(found: ReducedRun, *, unsound: bool = False) -> None:
+        write_record(run, everywhere(found, fingerprint="0123456789ab"))
+        _store(run, None, None, str(kept), unsound)
+
+    update(a_run())
+    (record,) = kept.iterdir()
+    with pytest.raises(UserError, match="1 of 2 cells have no trial that ended well") as caught:
+        update(with_failed("run"))
+    assert "'--allow unsound' stores it" in str(caught.value)
+    assert len(read_record(record).cells()) == 1
+    update(with_failed("run", status="skipped"))
+    assert len(read_record(record).cells()) == 2
+    update(with_failed("run"), unsound=True)
+    assert {t.status for t in read_record(record).trials} == {"ok", "timeout"}
+
+
+def test_a_run_of_which_too_few_repeats_ended_well_replaces_no_baseline(tmp_path: Path) -> None:
+    run = tmp_path / "run.parquet"
+    lost = [t for n in (1, 2, 3) for t in everywhere(a_run(), **FAILED).trials if t.repeat == n]
+    write_record(run, ReducedRun("run", [a_run().trials[0], *lost]))
+    told = r"fewer than 2 sound repeats \(gsm8k, closed c=8, demo: fast: timeout\)"
+    with pytest.raises(UserError, match=told):
+        _store(run, None, None, str(tmp_path / "kept"), False)
