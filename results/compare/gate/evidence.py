@@ -71,11 +71,12 @@ def evidence(
 
 def answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> Evidence:
     """Of `consistency`: how much more often a new answer differs from BASE's of the same repeat
-    than BASE's other repeats' do. The values are shares of equal answers."""
+    than BASE's other repeats' do, over requests that both answered: those that fail are judged by
+    their number. The values are shares of equal answers."""
     pairs = paired_trials(base, new)
     ids = base[0].ids if base else []
     digests = {id(trial): _digests(trial, ids) for trial in base}
-    differ = [_differ(digests[id(one)], _digests(other, ids)) for one, other in pairs]
+    differ = [_of_answered(digests[id(one)], _digests(other, ids)) for one, other in pairs]
     floor = [_own(one, base, digests) for one, _ in pairs]
     if not differ:
         return Evidence(None, None, None)
@@ -221,12 +222,21 @@ def _differ(base: Ints, new: Ints) -> Floats:
     return np.where(unknown, np.nan, (base != new).astype(float))
 
 
+def _of_answered(base: Ints, new: Ints) -> Floats:
+    """`_differ`, NaN where `new` has no answer either."""
+    return np.where(new == NO_ANSWER, np.nan, _differ(base, new))
+
+
 def _own(one: ReducedTrial, base: Sequence[ReducedTrial], digests: dict[int, Ints]) -> Floats:
-    """(R,) share of BASE's other repeats whose answer is not this one's; 0 without others."""
-    others = [_differ(digests[id(one)], digests[id(t)]) for t in base if t is not one]
+    """(R,) share of BASE's other repeats, of those with an answer, whose answer is not this one's;
+    NaN where none has one, and 0 without others."""
+    others = [_of_answered(digests[id(one)], digests[id(t)]) for t in base if t is not one]
     if not others:
         return np.zeros(len(digests[id(one)]))
-    shares: Floats = np.nan_to_num(np.array(others)).mean(axis=0)
+    found = np.array(others)
+    told = (~np.isnan(found)).sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        shares: Floats = np.nansum(found, axis=0) / told
     return shares
 
 

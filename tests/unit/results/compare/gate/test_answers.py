@@ -50,3 +50,30 @@ def test_a_request_that_failed_in_base_does_not_let_others_change(repeat: int) -
 def test_repeats_that_differ_where_the_first_one_failed_still_differ() -> None:
     base = answered({0: with_answer(7, NO_ANSWER), 2: with_answer(7, 9999)})
     assert judged(base, answered({2: with_answer(3, 8888)})).verdict != "fail"
+
+
+@pytest.mark.parametrize("failed", [2, 6])
+def test_requests_that_failed_in_base_hide_no_changed_answers(failed: int) -> None:
+    """Of a lossy backend: as answers of BASE that differ they were taken off the changes."""
+    lost = {}
+    for repeat in range(REPEATS):
+        lost[repeat] = with_answer(7, 17)
+        lost[repeat][20 + failed * repeat : 20 + failed * (repeat + 1)] = NO_ANSWER
+    base = answered(lost, lossless=False)
+    changed = np.arange(REQUESTS) + 10
+    changed[:8] += 5000
+    row = judged(base, answered(dict.fromkeys(range(REPEATS), changed), lossless=False))
+    assert (row.verdict, row.base) == ("fail", 1.0)
+    assert row.worse_by == pytest.approx(0.04, abs=0.002)
+
+
+def test_requests_that_fail_now_and_then_in_both_runs_are_no_other_answers() -> None:
+    """Of a lossy backend whose requests fail as often as in BASE, though not the same ones."""
+    runs = []
+    for start in (0, 50):
+        lost = {}
+        for repeat in range(REPEATS):
+            lost[repeat] = with_answer(0, 10)
+            lost[repeat][start + 8 * repeat : start + 8 * (repeat + 1)] = NO_ANSWER
+        runs.append(answered(lost, lossless=False))
+    assert judged(*runs).verdict == "pass"
