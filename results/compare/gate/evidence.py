@@ -208,10 +208,12 @@ def _told(found: GateQuantity, values: Floats) -> float | None:
 
 
 def _digests(trial: ReducedTrial, ids: Sequence[str]) -> Ints:
+    """Of these requests. What a trial did not ask was not answered otherwise: in a load of a
+    `duration_s` how many requests are asked depends on speed."""
     if list(trial.ids) == list(ids):
         return trial.answers
     place = {name: n for n, name in enumerate(trial.ids)}
-    found = [int(trial.answers[place[i]]) if i in place else NO_ANSWER for i in ids]
+    found = [int(trial.answers[place[i]]) if i in place else UNKNOWN_ANSWER for i in ids]
     return np.array(found, np.int64)
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from harness.core.names import asked_again
 from results.compare.gate.comparison import compare_runs
 from results.compare.gate.decision import GateRow
 from results.compare.gate.margins import GateRules, MarginRule
 from results.compare.gate.reduced import NO_ANSWER, ReducedRun
 from results.metrics.arrays import Ints
-from tests.support.results.reduced_runs import timed_run
+from tests.support.results.reduced_runs import reduced_trial, timed_run
 
 ANSWERS = GateRules((MarginRule("consistency", 0.01),))
 REPEATS, REQUESTS = 4, 200
@@ -77,3 +78,36 @@ def test_requests_that_fail_now_and_then_in_both_runs_are_no_other_answers() -> 
             lost[repeat][start + 8 * repeat : start + 8 * (repeat + 1)] = NO_ANSWER
         runs.append(answered(lost, lossless=False))
     assert judged(*runs).verdict == "pass"
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(
+    "counts",
+    [
+        ((60, 61, 62, 61), (60, 60, 60, 60)),
+        ((62, 61, 60, 61), (60, 60, 60, 60)),
+        ((60, 60, 60, 60), (58, 58, 58, 58)),
+        ((60, 60, 60, 60), (60, 59, 60, 60)),
+        ((58, 58, 58, 58), (60, 61, 59, 60)),
+    ],
+)
+def test_what_a_run_did_not_get_round_to_is_no_other_answer(
+    counts: tuple[tuple[int, ...], tuple[int, ...]], exact: bool
+) -> None:
+    """With a `duration_s` the quicker side asks more: a NEW that was slower by 1% failed."""
+    base, new = (asked(each, exact=exact) for each in counts)
+    assert judged(base, new).verdict == "pass"
+    changed = [dataclasses.replace(t, answers=t.answers + 5000) for t in new.trials]
+    assert judged(base, ReducedRun("NEW", changed)).verdict == "fail"
+
+
+def asked(counts: Sequence[int], **how: Any) -> ReducedRun:
+    """A run of 20 prompts that are asked again and again, so many requests in each repeat."""
+    rows = [f"gsm8k-{n}" for n in range(20)]
+    every = [*rows, *(name for lap in range(1, 4) for name in asked_again(rows, lap))]
+    trials = []
+    for repeat, count in enumerate(counts):
+        values = {"tpot_s": np.full(count, 0.01)}
+        answers = np.arange(count) % len(rows) + 10
+        trials.append(reduced_trial(repeat, values, ids=every[:count], answers=answers, **how))
+    return ReducedRun("run", trials)
