@@ -133,6 +133,17 @@ def test_another_trace_is_another_work() -> None:
     compare_runs(everywhere(a_run(), identity=older), new, TPOT)
 
 
+def test_another_duration_is_another_work() -> None:
+    asked = dataclasses.replace(trial("fast"), duration_s=60.0)
+    assert identity(asked, {}, {})["duration_s"] == 60.0
+    base, new = (everywhere(a_run(), identity={**IDENTITY, "duration_s": s}) for s in (60.0, None))
+    with pytest.raises(UserError, match="they differ in duration_s"):
+        compare_runs(base, new, TPOT)
+    assert compare_runs(base, new, TPOT, check_allowed(["duration_s"])).verdict == "pass"
+    older = {name: value for name, value in IDENTITY.items() if name != "duration_s"}
+    assert compare_runs(everywhere(a_run(), identity=older), new, TPOT).verdict == "pass"
+
+
 def test_what_differs_is_refused_by_name_unless_it_is_allowed() -> None:
     differing = {**IDENTITY, "gpu_driver": "550", "model.checksum": "c0ffee"}
     new = everywhere(a_run("NEW", seed=1), identity=differing)
