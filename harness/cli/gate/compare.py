@@ -110,12 +110,15 @@ def _decided(
     rules = read_rules(gate) if gate is not None else DEFAULTS
     base, new = _both(first, second, store, rules)
     decision = compare_runs(base, new, rules, allowed)
-    if not confirm or all(row.verdict == "pass" for row in decision.rows):
+    if not confirm or decision.verdict == "pass":
         return decision
     from harness.cli.gate import confirm as again
 
-    fresh = again.confirm(decision, (base, new), Path(new.where), against, rules.names)
-    return again.confirmed(compare_runs(*fresh, rules, allowed), decision)
+    sides = base, new
+    base, new, cells = again.confirm(decision, sides, Path(new.where), against, rules.names)
+    if not cells:
+        return decision
+    return again.confirmed(compare_runs(base, new, rules, allowed), decision, cells)
 
 
 def read_side(path: Path, names: Iterable[str]) -> ReducedRun:

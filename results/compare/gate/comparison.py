@@ -66,6 +66,7 @@ def compare_runs(
         base.origin,
         new.origin,
         found.paired and _in_turns(base, new),
+        frozenset(found.lacking),
     )
 
 
@@ -89,6 +90,7 @@ class _Comparison:
     allowed: frozenset[str]
     tested: list[Tested] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    lacking: set[CellName] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
     def add(
@@ -101,10 +103,10 @@ class _Comparison:
             return
         failed = [trial for trial in new if not trial.ended_well]
         if not new:
-            self.missing.append(f"cell missing in NEW: {cell.label()}")
+            self._add_missing(cell, "cell missing in NEW")
         elif failed:
             told = f"{len(failed)} of {len(new)} trials ended as {failed[0].status}"
-            self.missing.append(f"{told}: {cell.label()}")
+            self._add_missing(cell, told)
         if len(base) > len(whole):
             lost = f"{len(base) - len(whole)} of {len(base)} trials of BASE did not end well"
             self.notes.append(f"{lost}: {cell.label()}")
@@ -113,9 +115,13 @@ class _Comparison:
             told = f"{len(whole)} repeats in BASE, {len(ended)} in NEW"
             self.notes.append(f"{told}: {cell.label()}")
         if told := _unanswered(whole, ended):
-            self.missing.append(f"{told}: {cell.label()}")
+            self._add_missing(cell, told)
         for name, rule in self.rules.margins(cell).items() if ended else ():
             self._add_quantity(cell, quantities()[name], rule, whole, ended)
+
+    def _add_missing(self, cell: CellName, what: str) -> None:
+        self.missing.append(f"{what}: {cell.label()}")
+        self.lacking.add(cell)
 
     def _add_unknown(
         self, cell: CellName, base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]
@@ -148,7 +154,7 @@ class _Comparison:
                 self.notes.append(f"no {found.name} in BASE, not gated: {cell.label()}")
             return
         if not _has(found, new):
-            self.missing.append(f"metric {found.name} missing in NEW: {cell.label()}")
+            self._add_missing(cell, f"metric {found.name} missing in NEW")
         elif found.form != "answers":
             self.tested.append(self._measured(cell, found, rule, base, new))
         elif base[0].greedy or self.rules.where:

@@ -17,7 +17,7 @@ from results.compare.gate.extraction import reduce_run
 from results.compare.gate.quantities import quantities
 from results.compare.gate.record_file import write_record
 from results.history.series import History, history
-from tests.support.results.history_runs import write_runs
+from tests.support.results.history_runs import Slower, write_runs
 from tests.support.results.make_trials import generation, record, trial
 from tests.support.results.stored_runs import run_of
 
@@ -195,11 +195,12 @@ def test_a_step_is_told_though_another_experiment_shares_a_cell(tmp_path: Path) 
 def test_a_step_is_told_whichever_host_ran_last(tmp_path: Path) -> None:
     """Hosts with the same GPU have one name and are two machines."""
     gpus = [{"name": "NVIDIA H200", "memory_gib": 139}]
-    for cpu in ("x", "y"):
+    slower: dict[str, Slower] = {"x": lambda n, b: 1.2 if n >= 12 else 1.0, "y": lambda n, b: 1.0}
+    for cpu, factor in slower.items():
+        machine = {"gpus": gpus, "cpu": cpu}
         write_runs(
-            tmp_path / cpu, 24, lambda n, b, cpu=cpu: 1.2 if n >= 12 and cpu == "x" else 1.0,
-            environment=lambda n, cpu=cpu: {"gpus": gpus, "cpu": cpu},
-        )  # fmt: skip
+            tmp_path / cpu, 24, factor, environment=dict.fromkeys(range(24), machine).__getitem__
+        )
     for stored in (tmp_path / "y").glob("*/trials/*.json"):
         stored.write_text(stored.read_text().replace("T10:00:00", "T11:00:00"))
     found = history([tmp_path / "x", tmp_path / "y"], TPOT)
