@@ -266,11 +266,14 @@ def _changes(
 
 
 def _check_metrics(base: ReducedRun, rules: GateRules) -> None:
-    """Raise `UserError` for a rule of a gate file whose metric none of its cells has in BASE."""
+    """Raise `UserError` for a rule of a gate file whose metric none of its cells has in BASE. Cells
+    that failed there say nothing of it."""
     known = quantities()
+    ended = {c for c, trials in base.cells().items() if any(t.ended_well for t in trials)}
     for rule in rules.rules if rules.where else ():
-        trials = [trial for trial in base.trials if rule.holds(trial.cell)]
-        if not any(_has(known[name], trials) for name in rule.names):
+        cells = {cell for cell in ended if rule.holds(cell)}
+        trials = [trial for trial in base.trials if trial.cell in cells]
+        if trials and not any(_has(known[name], trials) for name in rule.names):
             raise UserError(
                 f"{rules.where}: no trial of {base.where} has the metric '{rule.metric}'"
                 + " in the cells of its rule" * (len(trials) < len(base.trials))

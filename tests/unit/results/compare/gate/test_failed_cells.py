@@ -50,6 +50,17 @@ def test_a_cell_without_a_rule_may_fail_in_both_runs() -> None:
     assert compare_runs(with_failed("BASE"), with_failed("NEW"), rules).verdict == "pass"
 
 
+def test_a_rule_on_a_cell_that_failed_in_base_is_no_bad_input() -> None:
+    each = [MarginRule("tpot_s", 0.05, backend=name) for name in ("fast", "sound")]
+    rules = GateRules(tuple(each), where="gate.yaml")
+    new = joined("NEW", [a_run("NEW"), everywhere(a_run("NEW"), cell=cell("sound"))])
+    decision = compare_runs(with_failed("BASE"), new, rules)
+    assert [row.verdict for row in decision.rows] == ["inconclusive", "pass"]
+    typed = MarginRule("ttft_s", 0.05, backend="sound")
+    with pytest.raises(UserError, match="has the metric 'ttft_s' in the cells of its rule"):
+        compare_runs(with_failed("BASE"), new, GateRules((*each, typed), where="gate.yaml"))
+
+
 def test_a_second_run_that_crashes_on_both_sides_is_no_pass() -> None:
     """A slow-down of 50% became exit 0 by it."""
     sound = everywhere(a_run(), cell=cell("sound"))
