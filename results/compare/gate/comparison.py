@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from harness.core.errors import UserError
 from results.compare.gate.decision import Decision, Tested, decided
 from results.compare.gate.evidence import (
+    ChangedAnswer,
+    answer_pairs,
     answers,
     changed_answers,
     evidence,
@@ -111,7 +113,7 @@ class _Comparison:
             lost = f"{len(base) - len(whole)} of {len(base)} trials of BASE did not end well"
             self.notes.append(f"{lost}: {cell.label()}")
         ended = [trial for trial in new if trial.ended_well]
-        if 0 < len(ended) < len(whole) and not failed:
+        if 0 < len(ended) != len(whole) and not failed:
             told = f"{len(whole)} repeats in BASE, {len(ended)} in NEW"
             self.notes.append(f"{told}: {cell.label()}")
         if told := _unanswered(whole, ended):
@@ -203,14 +205,16 @@ class _Comparison:
         new: Sequence[ReducedTrial],
     ) -> Tested:
         seen = answers(base, new)
-        changed = list(changed_answers(base, new))
-        note = _changes(changed, base, new)
+        promised = base[0].lossless and base[0].greedy and ANSWERS not in self.allowed
+        exact = promised and base[0].exact and repeats_agree(base)
+        pairs = answer_pairs(base, new, further=exact)
+        changed = list(changed_answers(pairs))
+        note = _changes(changed, pairs)
         known: Verdict | None = None
         by_chance = None
-        promised = base[0].lossless and base[0].greedy and ANSWERS not in self.allowed
         if promised and (broken := _broken(base, new)):
             note, known = broken, "fail"
-        elif promised and changed and base[0].exact and repeats_agree(base):
+        elif exact and changed:
             note, known = f"lossless, yet {note}", "fail"
         elif changed and len(base) < SOUND_REPEATS:
             note, known = f"{note}; one repeat of BASE: its own noise is unknown", _doubtful()
@@ -256,13 +260,16 @@ def _broken(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> str | 
 
 
 def _changes(
-    changed: Sequence[tuple[int, str]], base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]
+    changed: Sequence[ChangedAnswer], pairs: Sequence[tuple[ReducedTrial, ReducedTrial]]
 ) -> str:
     if not changed:
         return ""
-    count = len(base[0].ids) * min(len(base), len(new))
-    repeat, request = changed[0]
-    return f"{len(changed)} of {count} answers are not BASE's, first {request} of repeat {repeat}"
+    count, failed = sum(len(one.ids) for one, _ in pairs), sum(one.failed for one in changed)
+    first = f"first {changed[0].request} of repeat {changed[0].repeat}"
+    if failed == len(changed):
+        return f"{failed} of {count} requests failed that BASE answered, {first}"
+    told = f"{len(changed)} of {count} answers are not BASE's, {first}"
+    return told + (f"; {failed} of them failed" if failed else "")
 
 
 def _check_metrics(base: ReducedRun, rules: GateRules) -> None:

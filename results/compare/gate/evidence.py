@@ -6,8 +6,9 @@ Everything is turned so that a positive number is worse. Ratios are compared as 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,14 +87,37 @@ def answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> Eviden
     return Evidence(crossed_mean(worse, data_rows(ids)), equal[0], equal[1])
 
 
-def changed_answers(
-    base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]
-) -> Iterator[tuple[int, str]]:
-    """Repeat and request of each answer that is not BASE's."""
-    for one, other in paired_trials(base, new):
-        differ = _differ(_digests(one, one.ids), _digests(other, one.ids))
-        for place in np.flatnonzero(differ == 1).tolist():
-            yield other.repeat, one.ids[place]
+class ChangedAnswer(NamedTuple):
+    """An answer of NEW that is not BASE's."""
+
+    repeat: int
+    request: str
+    failed: bool
+    """Whether it is none at all."""
+
+
+def answer_pairs(
+    base: Sequence[ReducedTrial], new: Sequence[ReducedTrial], *, further: bool
+) -> list[tuple[ReducedTrial, ReducedTrial]]:
+    """`paired_trials`; `further`: those of NEW alone too, beside what BASE's repeats agree in."""
+    pairs = paired_trials(base, new)
+    if further:
+        paired = {id(other) for _, other in pairs}
+        ids = list(dict.fromkeys(name for trial in base for name in trial.ids))
+        # an answer is more than what stands for none
+        agreed = np.array([_digests(trial, ids) for trial in base]).max(axis=0)
+        every = replace(base[0], ids=ids, answers=agreed)
+        pairs += [(every, other) for other in new if id(other) not in paired]
+    return pairs
+
+
+def changed_answers(pairs: Iterable[tuple[ReducedTrial, ReducedTrial]]) -> Iterator[ChangedAnswer]:
+    """Each answer of the second trials that is not the first's."""
+    for one, other in pairs:
+        answered = _digests(other, one.ids)
+        for place in np.flatnonzero(_differ(_digests(one, one.ids), answered) == 1).tolist():
+            failed = bool(answered[place] == NO_ANSWER)
+            yield ChangedAnswer(other.repeat, one.ids[place], failed)
 
 
 def p_same_answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> float | None:

@@ -53,6 +53,30 @@ def test_repeats_that_differ_where_the_first_one_failed_still_differ() -> None:
     assert judged(base, answered({2: with_answer(3, 8888)})).verdict != "fail"
 
 
+@pytest.mark.parametrize("answer", [9999, NO_ANSWER])
+def test_repeats_that_only_new_has_are_read_too(answer: int) -> None:
+    """Of a lossless backend on our own kernels: what its further repeats answered was not looked
+    at, nor told."""
+    few = ReducedRun("BASE", answered({}).trials[:2])
+    decision = compare_runs(few, answered({3: with_answer(7, answer)}), ANSWERS)
+    (row,) = decision.rows
+    assert row.verdict == "fail"
+    assert row.note.endswith(", first r7 of repeat 3")
+    assert "2 repeats in BASE, 4 in NEW: " in decision.notes[0]
+    assert judged(few, answered({})).verdict == "pass"
+
+
+def test_a_request_that_failed_is_called_so() -> None:
+    lost = with_answer(7, NO_ANSWER)
+    row = judged(answered({}), answered({2: lost}))
+    told = "lossless, yet 1 of 800 requests failed that BASE answered, first r7 of repeat 2"
+    assert (row.verdict, row.note) == ("fail", told)
+    lost[3] = 9999
+    told = "lossless, yet 2 of 800 answers are not BASE's, first r3 of repeat 2; 1 of them failed"
+    assert judged(answered({}), answered({2: lost})).note == told
+    assert judged(answered({2: lost}), answered({2: lost})).verdict == "pass"
+
+
 @pytest.mark.parametrize("failed", [2, 6])
 def test_requests_that_failed_in_base_hide_no_changed_answers(failed: int) -> None:
     """Of a lossy backend: as answers of BASE that differ they were taken off the changes."""
