@@ -203,7 +203,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _machine(fields: Mapping[str, Any]) -> str:
-    gpus = fields.get("gpus") or []
+    told = fields.get("gpus")
+    gpus = told if isinstance(told, list) else []
     names = [str(gpu.get("name", gpu)) if isinstance(gpu, dict) else str(gpu) for gpu in gpus]
     return ", ".join(names) or f"{fields.get('cpu')}, {fields.get('cores')} cores"
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -84,7 +85,7 @@ def quantity(name: str, where: str) -> GateQuantity:
 
 
 def per_request(quantity: GateQuantity, inputs: TrialInputs) -> Floats:
-    """(R,) values of form "request" or "score", NaN where undefined."""
+    """(R,) values of form "request" or "score", NaN where undefined or infinite."""
     requests = inputs.requests
     undefined = np.full(len(requests), np.nan)
     if quantity.form == "score":
@@ -92,6 +93,7 @@ def per_request(quantity: GateQuantity, inputs: TrialInputs) -> Floats:
     assert quantity.metric is not None
     assert quantity.metric.formula is not None
     values = np.asarray(quantity.metric.formula(inputs), float)
+    values = np.where(np.isinf(values), np.nan, values)
     if quantity.metric.each == "request":
         return values
     undefined[requests.sampled] = values
@@ -99,7 +101,7 @@ def per_request(quantity: GateQuantity, inputs: TrialInputs) -> Floats:
 
 
 def of_the_trial(quantity: GateQuantity, inputs: TrialInputs) -> float | None:
-    """The value of form "trial" or "count"; None where undefined."""
+    """The value of form "trial" or "count"; None where undefined or infinite."""
     metric = quantity.metric
     assert metric is not None
     assert metric.formula is not None
@@ -107,7 +109,7 @@ def of_the_trial(quantity: GateQuantity, inputs: TrialInputs) -> float | None:
     if quantity.suffix:
         found = describe(found, "of")[f"of_{quantity.suffix}"]
     is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
-    return float(found) if is_number else None
+    return float(found) if is_number and not math.isinf(found) else None
 
 
 def _of(metric: Metric) -> list[GateQuantity]:

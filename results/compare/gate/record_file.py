@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from harness.core import files
 from harness.core.errors import UserError
+from harness.core.nouns import Status
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
 
 VERSION = 2
@@ -27,6 +29,17 @@ _VALUE = "value."
 _IN_COLUMNS = ("ids", "answers", "values")
 MOST_BYTES = 1024 * files.MIB
 AGAIN = "write it anew with 'compare --record'"
+_TOLD: Mapping[str, Any] = {
+    **dict.fromkeys(("lossless", "greedy", "replayed", "exact"), bool),
+    **dict.fromkeys(
+        ("broken_promise", "fingerprint", "invocation", "commit", "started"), str | None
+    ),
+    **dict.fromkeys(("identity", "numbers", "cell"), dict),
+    "repeat": int,
+    "status": str,
+    "doubt": str,
+}
+"""What each field has to be: anybody may have written the file."""
 
 
 def write_record(path: Path, run: ReducedRun) -> None:
@@ -68,8 +81,9 @@ def read_record(path: Path) -> ReducedRun:
         if (version := content["version"]) not in (1, VERSION):
             raise UserError(f"{path}: a record of version {version}, expected {VERSION}; {AGAIN}")
         return ReducedRun(str(path), list(_trials(content["trials"], table)))
-    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
-        raise UserError(f"{path}: a damaged record ({error}); {AGAIN}") from None
+    except (LookupError, TypeError, ValueError, RecursionError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: a damaged record ({reason}); {AGAIN}") from None
 
 
 def _described(trial: ReducedTrial) -> dict[str, Any]:
@@ -80,20 +94,45 @@ def _described(trial: ReducedTrial) -> dict[str, Any]:
 
 def _trials(described: list[dict[str, Any]], table: pa.Table) -> Iterator[ReducedTrial]:
     columns = {name: table.column(name) for name in table.column_names}
-    starts = np.searchsorted(columns["trial"].to_numpy(), np.arange(len(described) + 1))
-    ids = columns["request_id"].to_pylist()
+    places, ids = columns["trial"].to_numpy(), columns["request_id"].to_pylist()
     answers = columns["answer"].to_numpy()
+    if not (places.dtype.kind == answers.dtype.kind == "i" and (np.diff(places) >= 0).all()):
+        raise ValueError("rows of no trial, or without an answer")
+    if not all(isinstance(name, str) for name in ids):
+        raise ValueError("a request without an id")
+    starts = np.searchsorted(places, np.arange(len(described) + 1))
     values: Mapping[str, Any] = {
         name.removeprefix(_VALUE): column.to_numpy()
         for name, column in columns.items()
         if name.startswith(_VALUE)
     }
+    if any(np.isinf(column).any() for column in values.values()):
+        raise ValueError("an infinite value")
     for place, one in enumerate(described):
         rows = slice(starts[place], starts[place + 1])
         own = {name: column[rows] for name, column in values.items()}
         yield ReducedTrial(
-            **{**one, "cell": CellName(**one["cell"])},
+            **{**one, "cell": _checked(one)},
             ids=ids[rows],
             answers=answers[rows],
             values={name: found for name, found in own.items() if not np.isnan(found).all()},
         )
+
+
+def _checked(described: Mapping[str, Any]) -> CellName:
+    """The cell of a trial. Raises `ValueError` where something told of it is not what it has to
+    be."""
+    for name, value in described.items():
+        if not isinstance(value, _TOLD[name]):
+            raise ValueError(f"{name} is {value!r}")
+    if described["status"] not in get_args(Status):
+        raise ValueError(f"status is {described['status']!r}")
+    for name, value in described["numbers"].items():
+        if not isinstance(value, (int, float)) or math.isinf(value):
+            raise ValueError(f"{name} is {value!r}")
+    cell = CellName(**described["cell"])
+    if not all(isinstance(part, str) for part in dataclasses.astuple(cell)):
+        raise ValueError(f"cell is {described['cell']!r}")
+    if not isinstance(json.loads(cell.options), dict):
+        raise ValueError(f"options are {cell.options}")
+    return cell

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import results
@@ -132,6 +133,15 @@ def test_files_of_record_tell_the_same(runs: Path, tmp_path: Path) -> None:
         assert one.point.after == pytest.approx(other.point.after)
         assert one.series.machine == other.series.machine
     assert kept.now_worse == kept.changes
+    (tmp_path / "text.parquet").write_text("no parquet")
+    damaged = pq.read_table(tmp_path / "0.parquet")
+    metadata = {b"decodebench.record": b'{"version": 2, "trials": [{"identity": 5}]}'}
+    pq.write_table(damaged.replace_schema_metadata(metadata), tmp_path / "damaged.parquet")
+    beside = history([tmp_path], metrics)
+    assert [mark.commit for mark in beside.runs] == [mark.commit for mark in whole.runs]
+    assert [told.split(": not a")[0].split(": a dam")[0] for told in sorted(beside.left_out)] == [
+        f"left out: {tmp_path / name}.parquet" for name in ("damaged", "text")
+    ]
 
 
 def test_a_step_back_is_no_longer_worse(tmp_path: Path) -> None:
