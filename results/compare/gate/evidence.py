@@ -120,6 +120,20 @@ def changed_answers(pairs: Iterable[tuple[ReducedTrial, ReducedTrial]]) -> Itera
             yield ChangedAnswer(other.repeat, one.ids[place], failed)
 
 
+def longer_answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> float:
+    """By how much longer NEW's answers are in all, over requests that both answered (0.01 is 1%);
+    0 where lengths are not told."""
+    before = after = 0.0
+    for one, other in paired_trials(base, new):
+        if one.lengths is None or other.lengths is None:
+            continue
+        theirs = _in_order(other, other.lengths.astype(float), one.ids, math.nan)
+        answered = (one.answers != NO_ANSWER) & (_digests(other, one.ids) != NO_ANSWER)
+        answered &= ~np.isnan(theirs)
+        before, after = before + one.lengths[answered].sum(), after + theirs[answered].sum()
+    return float(after / before - 1) if before else 0.0
+
+
 def p_same_answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> float | None:
     """The chance that answers of one kind differ between the runs as much as these do; None where
     no request's were told in every repeat."""

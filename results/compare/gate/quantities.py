@@ -60,6 +60,11 @@ class GateQuantity:
         """Whether trials of one engine share it, so that it was measured once for all of them."""
         return self.metric is not None and self.metric.of_a_load
 
+    @property
+    def is_of_whole_answers(self) -> bool:
+        """Whether answers of another length make it another matter."""
+        return self.metric is not None and self.metric.unequal_work
+
 
 @functools.cache
 def quantities() -> Mapping[str, GateQuantity]:

@@ -1,7 +1,8 @@
 """A reduced run in one Parquet file, small enough to be kept beside the code: a file of record.
 
-One row per request of each trial that ended well (`trial`, `request_id`, `answer`, and a column
-`value.NAME` for each quantity); all else stands as JSON in the file's metadata.
+One row per request of each trial that ended well (`trial`, `request_id`, `answer`, its length in
+`tokens`, which older ones lack, and a column `value.NAME` for each quantity); all else stands as
+JSON in the file's metadata.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ VERSION = 2
 """Of what is written. 1 had no `exact`, `commit` and `started`, and can be read."""
 _KEY = b"decodebench.record"
 _VALUE = "value."
-_IN_COLUMNS = ("ids", "answers", "values")
+_IN_COLUMNS = ("ids", "answers", "values", "lengths")
+_LENGTHS = "tokens"
 MOST_BYTES = 1024 * files.MIB
 AGAIN = "write it anew with 'compare --record'"
 _TOLD: Mapping[str, Any] = {
@@ -52,6 +54,10 @@ def write_record(path: Path, run: ReducedRun) -> None:
         "request_id": pa.array([i for t in run.trials for i in t.ids], pa.string()),
         "answer": pa.array(np.concatenate([t.answers for t in run.trials])),
     }
+    lengths = [trial.lengths for trial in run.trials if len(trial.ids)]
+    told = [one for one in lengths if one is not None]
+    if told and len(told) == len(lengths):
+        columns[_LENGTHS] = pa.array(np.concatenate(told))
     for name in names:
         parts = [t.values.get(name, np.full(len(t.ids), np.nan)) for t in run.trials]
         columns[_VALUE + name] = pa.array(np.concatenate(parts))
@@ -98,6 +104,9 @@ def _trials(described: list[dict[str, Any]], table: pa.Table) -> Iterator[Reduce
     answers = columns["answer"].to_numpy()
     if not (places.dtype.kind == answers.dtype.kind == "i" and (np.diff(places) >= 0).all()):
         raise ValueError("rows of no trial, or without an answer")
+    lengths = columns[_LENGTHS].to_numpy() if _LENGTHS in columns else None
+    if lengths is not None and lengths.dtype.kind != "i":
+        raise ValueError("an answer without a length")
     if not all(isinstance(name, str) for name in ids):
         raise ValueError("a request without an id")
     starts = np.searchsorted(places, np.arange(len(described) + 1))
@@ -115,6 +124,7 @@ def _trials(described: list[dict[str, Any]], table: pa.Table) -> Iterator[Reduce
             **{**one, "cell": _checked(one)},
             ids=ids[rows],
             answers=answers[rows],
+            lengths=lengths[rows] if lengths is not None else None,
             values={name: found for name, found in own.items() if not np.isnan(found).all()},
         )
 

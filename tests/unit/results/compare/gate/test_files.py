@@ -65,10 +65,17 @@ def test_a_record_gives_back_what_was_written(tmp_path: Path) -> None:
         assert (one.cell, one.repeat, one.numbers) == (other.cell, other.repeat, other.numbers)
         assert list(one.ids) == list(other.ids)
         np.testing.assert_array_equal(one.answers, other.answers)
+        np.testing.assert_array_equal(one.lengths, [3, 2, 1])
+        np.testing.assert_array_equal(one.lengths, other.lengths)
         assert one.values.keys() == other.values.keys()
         for name, values in one.values.items():
             np.testing.assert_array_equal(values, other.values[name])
     assert compare_runs(found, run, DEFAULTS).verdict == "pass"
+    untold = [dataclasses.replace(one, lengths=None) for one in run.trials]
+    write_record(tmp_path / "older.parquet", dataclasses.replace(run, trials=untold))
+    older = read_record(tmp_path / "older.parquet")
+    assert {one.lengths for one in older.trials} == {None}
+    assert compare_runs(older, run, DEFAULTS).verdict == "pass"
 
 
 def test_one_other_token_is_found_in_a_folder(tmp_path: Path) -> None:

@@ -185,6 +185,39 @@ def test_what_holds_no_margin_is_left_out_by_name(
         calibrate_gate(Path("wild"), gate_file=clocked)
 
 
+@pytest.mark.parametrize("slower", [-0.4, 0.6])
+def test_answers_of_another_length_are_no_speed_up(slower: float) -> None:
+    """Half the answer took half the time, and passed where the time of a token had no rule."""
+    rules = GateRules((*TPOT.rules, MarginRule("e2e_s", 0.05), MarginRule("request_per_s", 0.05)))
+    base, new = (whole_answers(factor) for factor in (1.0, 1 + slower))
+    time, *whole = compare_runs(base, new, rules).rows
+    assert time.verdict == "pass"
+    assert [row.verdict for row in whole] == ["inconclusive"] * 2
+    told = f"NEW's answers are {abs(slower):.1%} {'longer' if slower > 0 else 'shorter'}"
+    assert {row.note for row in whole} == {f"{told}: unequal work"}
+    few = changed(base, 0, lengths=np.full(30, 101))
+    assert compare_runs(base, few, rules).verdict == "pass"
+    older = everywhere(base, lengths=None)
+    assert {row.note for row in compare_runs(older, new, rules).rows} == {""}
+
+
+def whole_answers(factor: float) -> ReducedRun:
+    """A lossy backend that takes as long as its answers are: 100 tokens times a factor."""
+    return ReducedRun(
+        "run",
+        [
+            dataclasses.replace(
+                trial,
+                lossless=False,
+                lengths=np.full(30, round(100 * factor)),
+                values={**trial.values, "e2e_s": factor * trial.values["tpot_s"]},
+                numbers={"request_per_s": 1 / factor + 1e-3 * trial.repeat},
+            )
+            for trial in a_run().trials
+        ],
+    )
+
+
 def test_repeats_that_only_one_side_has_are_told() -> None:
     few = ReducedRun("NEW", a_run("NEW").trials[:2])
     assert "4 repeats in BASE, 2 in NEW: " in compare_runs(a_run(), few, TPOT).notes[0]
