@@ -15,7 +15,7 @@ import results
 from harness.core.errors import UserError
 from harness.core.nouns import canonical_json
 from results import registry
-from results.compare.gate.identity import FIELDS, PACKAGES, REPLAY, identity
+from results.compare.gate.identity import FIELDS, MACHINE, PACKAGES, REPLAY, identity
 from results.compare.gate.record_file import read_record
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial, cell_name
 from results.compare.quality import without_quality
@@ -47,7 +47,10 @@ class Observation:
     cell: CellName
     same: str
     """Equal for what may stand in one series: the machine and the work, not versions."""
+    host: str
+    """The machine's part of `same`."""
     machine: str
+    """For people: machines may share it."""
     versions: Mapping[str, str]
     """Of the backend and of what it builds on."""
     values: Mapping[str, float]
@@ -176,9 +179,10 @@ def _observation(
 ) -> Observation:
     same = {name: fields.get(name) for name in FIELDS if name not in _NEW_VERSIONS}
     same[REPLAY] = same[REPLAY] or []  # a record of before it was known
+    host = canonical_json({name: same[name] for name in MACHINE if name in same})
     return Observation(
-        cell, canonical_json(same), _machine(fields), _versions(cell, fields, version), values,
-        doubted,
+        cell, canonical_json(same), host, _machine(fields), _versions(cell, fields, version),
+        values, doubted,
     )  # fmt: skip
 
 
@@ -199,7 +203,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _machine(fields: Mapping[str, Any]) -> str:
-    gpus = fields.get("gpus") or []
+    told = fields.get("gpus")
+    gpus = told if isinstance(told, list) else []
     names = [str(gpu.get("name", gpu)) if isinstance(gpu, dict) else str(gpu) for gpu in gpus]
     return ", ".join(names) or f"{fields.get('cpu')}, {fields.get('cores')} cores"
 

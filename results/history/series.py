@@ -38,10 +38,17 @@ class MetricSeries:
     metric: Metric
     key: str
     """The metric's name with the percentile: ``tpot_s_p50``."""
+    host: str
+    """Which machine, where `machine` is what people call it."""
     machine: str
     points: list[HistoryPoint]
     doubted: list[HistoryPoint]
     """Whose trials are not sound: no change is looked for in them."""
+
+    @property
+    def marks(self) -> set[RunMark]:
+        """The runs that have it, sound or not."""
+        return {point.mark for point in (*self.points, *self.doubted)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +104,41 @@ class History:
 
     @property
     def now_worse(self) -> list[FoundChange]:
-        """Of the series whose last step was for the worse: that one. Only of those that the newest
-        run of their machine has a value of: a step of what is no longer run is nobody's."""
-        newest: dict[str, str] = {}
-        for one in self.series:
-            for point in one.points[-1:]:
-                newest[one.machine] = max(newest.get(one.machine, ""), point.mark.started)
+        """Of the series whose last step was for the worse: that one, unless it is no longer run:
+        a step of that is nobody's."""
         in_order = sorted(self.changes, key=lambda change: change.point.place)
         last = {id(change.series): change for change in in_order}
-        return [
-            change
-            for change in last.values()
-            if change.verdict == "worse"
-            and change.series.points[-1].mark.started == newest[change.series.machine]
-        ]
+        worse = [change for change in last.values() if change.verdict == "worse"]
+        if not worse:
+            return []
+        cells: dict[RunMark, set[tuple[str, CellName]]] = {}
+        for one in self.series:
+            for mark in one.marks:
+                cells.setdefault(mark, set()).add((one.host, one.cell))
+        held = [(mark, cells[mark]) for mark in self.runs if mark in cells]
+        return [change for change in worse if _still_runs(change.series, held)]
 
     @property
     def fewest(self) -> int:
         """Points that a series needs."""
         return fewest_points(self.level)
+
+
+def _still_runs(
+    series: MetricSeries, held: Sequence[tuple[RunMark, set[tuple[str, CellName]]]]
+) -> bool:
+    """Whether no later run shows that its experiment no longer has it: one on its machine with
+    some of the cells that stand beside it. Another experiment may have some of them too; that is
+    known by having run, with the same cells as later, while the series still ran.
+
+    Args:
+        held: the cells of each run, the oldest first.
+    """
+    own = [place for place, (mark, _) in enumerate(held) if mark in series.marks]
+    beside = set().union(*(held[place][1] for place in own))
+    meanwhile = [cells for _, cells in held[own[0] : own[-1]]]
+    later = [cells for _, cells in held[own[-1] + 1 :]]
+    return all(beside.isdisjoint(cells) or cells in meanwhile for cells in later)
 
 
 def history(
@@ -178,7 +201,7 @@ def _series(
                     continue
                 series = found.setdefault(
                     (key, one.cell, one.same),
-                    MetricSeries(one.cell, metric, key, one.machine, [], []),
+                    MetricSeries(one.cell, metric, key, one.host, one.machine, [], []),
                 )
                 point = HistoryPoint(run.mark, one.values[key], one.versions)
                 believed = unsound or key not in one.doubted

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from results.compare.gate.record_file import read_record, write_record
 from results.compare.gate.reduced import ReducedRun
 
 SUFFIX = ".parquet"
+_HEADS = "refs/heads/"
 _UPDATE = "'--update' stores one"
 _WHO = {"NAME": "decodebench", "EMAIL": "decodebench@localhost"}
 """Who commits, where git does not know."""
@@ -70,14 +72,15 @@ class FolderBaselines:
 
     def write(self, machine: str, run: ReducedRun) -> str:
         """As `BaselineStore`."""
-        path = self.path / f"{machine}{SUFFIX}"
+        path = self.path / _file(machine)
         write_record(path, run)
         return str(path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GitBaselines:
-    """A branch (for reading any reference) of the repository that the current folder is in."""
+    """A branch (for reading any reference) of the repository that the current folder is in. Of
+    references of one name it is the local branch, which is what `write` moves."""
 
     branch: str
 
@@ -91,7 +94,7 @@ class GitBaselines:
 
     def how_to_get_one(self) -> str:
         """As `BaselineStore`. A clone has the branches that it fetched."""
-        if _resolved(self.branch) is not None:
+        if _resolved(_local_first(self.branch)) is not None:
             return _UPDATE
         name = self.branch.removeprefix("origin/")
         fetch = f"git fetch origin +refs/heads/{name}:refs/remotes/origin/{name}"
@@ -100,9 +103,15 @@ class GitBaselines:
     def write(self, machine: str, run: ReducedRun) -> str:
         """Commit the file on top of the branch, which is made where it is not there. The branch
         only moves where nobody moved it meanwhile."""
-        name, ref = f"{machine}{SUFFIX}", f"refs/heads/{self.branch}"
+        name, ref = _file(machine), f"{_HEADS}{self.branch}"
         if _git("check-ref-format", ref, check=False) is None:
             raise UserError(f"{GIT}{self.branch}: no name of a branch; expected git:BRANCH")
+        if _resolved(f"refs/remotes/{self.branch}") is not None:
+            _, _, local = self.branch.partition("/")
+            raise UserError(
+                f"{GIT}{self.branch}: a remote's branch as it was fetched, which only 'git fetch' "
+                f"moves; expected the local one: {GIT}{local}"
+            )
         before = _resolved(ref)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / name
@@ -120,7 +129,8 @@ class GitBaselines:
     def _files(self, ref: str | None = None) -> dict[str, str]:
         """Name -> "MODE KIND OBJECT" of what stands at the top of the branch."""
         _inside()
-        listed = _git("ls-tree", "--full-tree", ref or self.branch, check=False) or b""
+        named = ref or _local_first(self.branch)
+        listed = _git("ls-tree", "--full-tree", named, check=False) or b""
         lines = (line.split("\t", 1) for line in listed.decode().splitlines())
         return {name: mode for mode, name in lines}
 
@@ -129,8 +139,8 @@ def former_baselines(named: str) -> Iterator[ReducedRun | UserError]:
     """Every baseline that a branch ever had, the oldest first: each file of record of each commit
     that changed it, and in the place of one that cannot be read the reason. Raises `UserError` for
     a branch that is not there."""
-    branch = named.removeprefix(GIT)
     _inside()
+    branch = _local_first(named.removeprefix(GIT))
     _check_ref(named, branch)
     for commit in _told("rev-list", "--reverse", branch, "--").split():
         told = _told("diff-tree", "--root", "--no-commit-id", "--name-only", "-r", commit)
@@ -149,6 +159,7 @@ def read_from_git(named: str) -> ReducedRun:
     if not ref or not path:
         raise UserError(f"{named}: expected git:REF:PATH, a file of record on a branch")
     _inside()
+    ref = _local_first(ref)
     _check_ref(named, ref)
     content = _git("cat-file", "blob", f"{ref}:{path}", check=False)
     if content is None:
@@ -161,6 +172,19 @@ def read_from_git(named: str) -> ReducedRun:
         except UserError as error:
             raise UserError(str(error).replace(str(file), named)) from None
     return dataclasses.replace(found, where=named)
+
+
+def _file(machine: str) -> str:
+    """The name of a machine's file. Raises `UserError` for what is no fingerprint: it comes from a
+    record that anybody may have written, and would name any file."""
+    if re.fullmatch("[0-9a-f]{12}", machine) is None:
+        raise UserError(f"{machine!r} is no fingerprint of a machine; expected 12 hex digits")
+    return f"{machine}{SUFFIX}"
+
+
+def _local_first(ref: str) -> str:
+    """A tag of the same name comes first for git."""
+    return f"{_HEADS}{ref}" if _resolved(f"{_HEADS}{ref}") is not None else ref
 
 
 def _check_ref(named: str, ref: str) -> None:

@@ -16,7 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from results.compare.gate.calibration import HeldMargin
-    from results.compare.gate.margins import MarginRule
+    from results.compare.gate.margins import GateRules, MarginRule
 
 gate_app = typer.Typer(help="The regression gate's margins.", no_args_is_help=True)
 LEAST_REPEATS = 3
@@ -56,6 +56,7 @@ def calibrate_gate(
     version with itself."""
     from harness.cli.gate.compare import read_side
     from harness.cli.gate.gate_file import read_rules, rules_text
+    from harness.core.errors import UserError
     from harness.core.files import write_atomic
     from results.compare.gate.calibration import calibrated
     from results.compare.gate.identity import UNSOUND, check_allowed, check_one_version
@@ -72,7 +73,13 @@ def calibrate_gate(
         f"Written by 'decodebench gate calibrate' on machine {reduced.fingerprint}: what comparing "
         "a version\nwith itself passes in 4 of 5 cases, with as many repeats as the run had."
     )
-    write_atomic(out, rules_text(_rules(held, rules.rules), rules.alpha, comment).encode())
+    written, beyond = _rules(held, rules)
+    for rule in beyond:
+        named = f"{rule.metric} of {rule.workload}, {rule.load}, {rule.model}: {rule.backend}"
+        print(f"warning: left out: {named} holds no margin below 1000%", file=sys.stderr)
+    if not written:
+        raise UserError(f"{run}: no margin below 1000% is held; expected a quieter machine")
+    write_atomic(out, rules_text(written, rules.alpha, comment).encode())
     if as_json:
         for one in held:
             print(json.dumps({**dataclasses.asdict(one)}))
@@ -97,10 +104,13 @@ def _run(file: Path, repeats: int) -> Path:
     return folder
 
 
-def _rules(held: Sequence[HeldMargin], given: Sequence[MarginRule]) -> list[MarginRule]:
-    """What was given, with the margins that are held after it, where they hold. A score's margin is
-    never made smaller than what was asked for: repeats that agree by luck would ask for it."""
-    from results.compare.gate.margins import MarginRule
+def _rules(
+    held: Sequence[HeldMargin], given: GateRules
+) -> tuple[list[MarginRule], list[MarginRule]]:
+    """What was given, with the margins that are held after it, where they hold; and those that are
+    too wide for a gate file. A score's margin is never made smaller than what was asked for:
+    repeats that agree by luck would ask for it."""
+    from results.compare.gate.margins import MOST_MARGIN, MarginRule
     from results.compare.gate.quantities import quantities
 
     known = quantities()
@@ -108,20 +118,24 @@ def _rules(held: Sequence[HeldMargin], given: Sequence[MarginRule]) -> list[Marg
     def is_clocked(one: HeldMargin) -> bool:
         return known[one.metric].by_the_clock
 
-    kept = [r for r in given if not all(known[name].by_the_clock for name in r.names)]
-    found = [
-        MarginRule(
-            metric=one.metric,
-            margin=_rounded(one.margin if is_clocked(one) else max(one.margin, one.wished)),
-            workload=one.cell.workload,
-            load=one.cell.load,
-            backend=one.cell.backend,
-            model=one.cell.model,
-        )
-        for one in held
-        if known[one.metric].is_ratio or one.margin < 1  # no share can be worse by more
-    ]
-    return [*kept, *_widest(found)]
+    kept = [r for r in given.rules if not all(known[name].by_the_clock for name in r.names)]
+    found = _widest(
+        [
+            MarginRule(
+                metric=one.metric,
+                margin=_rounded(one.margin if is_clocked(one) else max(one.margin, one.wished)),
+                workload=one.cell.workload,
+                load=one.cell.load,
+                backend=one.cell.backend,
+                model=one.cell.model,
+                direction=given.margins(one.cell)[one.metric].direction,
+            )
+            for one in held
+            if known[one.metric].is_ratio or one.margin < 1  # no share can be worse by more
+        ]
+    )
+    beyond = [rule for rule in found if rule.margin >= MOST_MARGIN]
+    return [*kept, *(rule for rule in found if rule not in beyond)], beyond
 
 
 def _rounded(margin: float) -> float:

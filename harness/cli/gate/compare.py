@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ from harness.core.errors import UserError
 if TYPE_CHECKING:
     from results.compare.gate.decision import Decision
     from results.compare.gate.margins import GateRules
-    from results.compare.gate.reduced import ReducedRun
+    from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
 
 GIT = "git:"
 """Begins the name of a store, or of a file of record, that is on a branch."""
@@ -110,12 +110,15 @@ def _decided(
     rules = read_rules(gate) if gate is not None else DEFAULTS
     base, new = _both(first, second, store, rules)
     decision = compare_runs(base, new, rules, allowed)
-    if not confirm or all(row.verdict == "pass" for row in decision.rows):
+    if not confirm or decision.verdict == "pass":
         return decision
     from harness.cli.gate import confirm as again
 
-    fresh = again.confirm(decision, (base, new), Path(new.where), against, rules.names)
-    return again.confirmed(compare_runs(*fresh, rules, allowed), decision)
+    sides = base, new
+    base, new, cells = again.confirm(decision, sides, Path(new.where), against, rules.names)
+    if not cells:
+        return decision
+    return again.confirmed(compare_runs(base, new, rules, allowed), decision, cells)
 
 
 def read_side(path: Path, names: Iterable[str]) -> ReducedRun:
@@ -172,12 +175,14 @@ def _store(
         raise UserError("compare: expected one run where it is to be stored, found two")
     run = read_side(first, quantities())
     check_one_version(run)
-    _warn_of_gaps(first, run)
-    if store is not None and not unsound and (told := _unsound(run)):
+    gaps = [*_gaps(first, run)]
+    if store is not None and not unsound and (told := [*gaps, *_unsound(run)]):
         raise UserError(
-            f"{first}: {told}; not stored, since nothing could be shown beside it: run it again on "
-            f"a quieter machine or with more repeats ('--allow {UNSOUND}' stores it)"
+            f"{first}: {told[0]}; not stored, since nothing could be shown of them beside it: run "
+            f"it again ('--allow {UNSOUND}' stores it)"
         )
+    for sentence in gaps:
+        typer.echo(f"warning: {sentence}", err=True)
     if record is not None:
         write_record(record, run)
         print(f"record: {record}: {len(run.trials)} trials")
@@ -186,39 +191,42 @@ def _store(
         print(f"record: {place}: {len(run.trials)} trials")
 
 
-def _warn_of_gaps(path: Path, run: ReducedRun) -> None:
-    """Of what a baseline of this run would say nothing."""
+def _gaps(path: Path, run: ReducedRun) -> Iterator[str]:
+    """Of what a baseline of this run would say nothing, a sentence each."""
     found = run.cells()
     asked = _cells_asked(path) if path.is_dir() else 0
     if asked > len(found):
         told = f"{asked - len(found)} of {asked} cells of the experiment have no trial"
-        typer.echo(f"warning: {told}, and will not be gated", err=True)
-    lacking = [cell for cell, trials in found.items() if not any(t.ended_well for t in trials)]
+        yield f"{told}, and will not be gated"
+    tried = {cell: trials for cell, trials in _tried(run).items() if trials}
+    lacking = [cell for cell, trials in tried.items() if not any(t.ended_well for t in trials)]
     if lacking:
         told = f"{len(lacking)} of {len(found)} cells have no trial that ended well"
-        typer.echo(
-            f"warning: {told}, and nothing will be shown of them: {lacking[0].label()}", err=True
+        yield f"{told}, and nothing will be shown of them: {lacking[0].label()}"
+
+
+def _unsound(run: ReducedRun) -> Iterator[str]:
+    """Which cells have too few repeats whose times are believed."""
+    from results.compare.gate.comparison import SOUND_REPEATS
+
+    tried = _tried(run)
+    few = {
+        cell: trials
+        for cell, trials in tried.items()
+        if trials and sum(t.ended_well and t.is_usable for t in trials) < SOUND_REPEATS
+    }
+    for cell, trials in [*few.items()][:1]:
+        doubts = [t.doubt if t.ended_well else t.status for t in trials]
+        told = ", ".join(dict.fromkeys(filter(None, doubts))) or "one repeat"
+        yield (
+            f"{len(few)} of {len(tried)} cells have fewer than {SOUND_REPEATS} sound repeats "
+            f"({cell.label()}: {told}), which a quieter machine or more repeats would give"
         )
 
 
-def _unsound(run: ReducedRun) -> str:
-    """Which of the cells that ended well have too few repeats whose times are believed."""
-    from results.compare.gate.comparison import SOUND_REPEATS
-
-    ended = {cell: [t for t in trials if t.ended_well] for cell, trials in run.cells().items()}
-    few = {
-        cell: trials
-        for cell, trials in ended.items()
-        if trials and sum(t.is_usable for t in trials) < SOUND_REPEATS
-    }
-    if not few:
-        return ""
-    cell, trials = next(iter(few.items()))
-    doubts = ", ".join(dict.fromkeys(t.doubt for t in trials if t.doubt)) or "one repeat"
-    return (
-        f"{len(few)} of {len(ended)} cells have fewer than {SOUND_REPEATS} sound repeats "
-        f"({cell.label()}: {doubts})"
-    )
+def _tried(run: ReducedRun) -> dict[CellName, list[ReducedTrial]]:
+    """Without what was skipped, of which there is nothing to be shown."""
+    return {c: [t for t in found if t.status != "skipped"] for c, found in run.cells().items()}
 
 
 def _cells_asked(folder: Path) -> int:

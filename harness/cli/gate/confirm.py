@@ -18,6 +18,7 @@ from harness.measure.machine.environment import environment
 from results.compare.gate.decision import Decision
 from results.compare.gate.extraction import reduce_run
 from results.compare.gate.reduced import CellName, ReducedRun, cell_name
+from results.run import Run
 
 FOLDER = "confirm"
 """Below NEW."""
@@ -29,46 +30,58 @@ def confirm(
     new: Path,
     against: str | None,
     names: Iterable[str],
-) -> tuple[ReducedRun, ReducedRun]:
+) -> tuple[ReducedRun, ReducedRun, Collection[CellName]]:
     """Run the cells that `decision` does not pass again, and return both sides with these cells'
-    trials in the place of the former ones.
+    trials in the place of the former ones, and which cells that are.
 
     The experiment is NEW's, this code runs as NEW, and BASE's side is run by `against`, else by the
-    commit that BASE's trials name. What was confirmed before is not run again. Raises `UserError`
-    where there is nothing to run it from.
+    commit that BASE's trials name. What was confirmed before is not run again, and what NEW's
+    experiment does not have goes on missing. Raises `UserError` where there is nothing to run it
+    from.
     """
-    doubtful = {row.cell for row in decision.rows if row.verdict != "pass"}
     experiment_file = new / "experiment.yaml"
     if not experiment_file.is_file():
         raise UserError(f"--confirm: {new}: expected a run folder, with its experiment.yaml")
-    _check_here(new)
-    other = find_checkout(against if against is not None else _commit(sides[0]))
     experiment = wiring.resolve(load_experiment(experiment_file, wiring.known()))
-    trials = [trial for trial in experiment.trials() if cell_name(trial) in doubtful]
-    if missing := doubtful - {cell_name(trial) for trial in trials}:
+    trials = [trial for trial in experiment.trials() if cell_name(trial) in decision.doubtful]
+    cells = {cell_name(trial) for trial in trials}
+    if missing := decision.doubtful - decision.lacking - cells:
         raise UserError(
             f"--confirm: {experiment_file} does not have the cell {min(missing).label()}"
         )
-    print(f"--confirm: {_cells(len(doubtful))} once more, in turns", file=sys.stderr)
+    if not cells:
+        return *sides, cells
+    _check_here(new)
+    other = find_checkout(against if against is not None else _commit(sides[0]))
+    print(f"--confirm: {_cells(len(cells))} once more, in turns", file=sys.stderr)
     result = run_against(experiment, other, trials, new / FOLDER)
     assert result is not None
     tell(result, new / FOLDER, sys.stderr)
-    fresh = [reduce_run(results.load(new / FOLDER / name), names) for name in (BASE, NEW)]
-    return _exchanged(sides[0], fresh[0], doubtful), _exchanged(sides[1], fresh[1], doubtful)
+    fresh = [reduce_run(_only(new / FOLDER / name, cells), names) for name in (BASE, NEW)]
+    return _exchanged(sides[0], fresh[0], cells), _exchanged(sides[1], fresh[1], cells), cells
 
 
-def confirmed(decision: Decision, before: Decision) -> Decision:
-    """The decision after `confirm`, which says what it was before."""
-    rows = [row for row in before.rows if row.verdict != "pass"]
-    counts = Counter(row.verdict for row in rows)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
-    note = f"run once more, side by side: {_cells(len({row.cell for row in rows}))}; before: {told}"
+def confirmed(decision: Decision, before: Decision, cells: Collection[CellName]) -> Decision:
+    """The decision after `confirm`, which says what it was of these cells before."""
+    counts = Counter(
+        row.verdict for row in before.rows if row.verdict != "pass" and row.cell in cells
+    )
+    told = [f"{count} {verdict}" for verdict, count in sorted(counts.items())]
+    told += [f"{len(lacking)} missing"] if (lacking := before.lacking.intersection(cells)) else []
+    note = f"run once more, side by side: {_cells(len(cells))}; before: {', '.join(told)}"
     return replace(decision, notes=[*decision.notes, note])
+
+
+def _only(folder: Path, cells: Collection[CellName]) -> Run:
+    """A run as if no other cells were stored: those of a former call may be half done."""
+    run = results.load(folder)
+    others = {s.record.key for s in run.stored if cell_name(s.record.trial) not in cells}
+    return run.without(others)
 
 
 def _exchanged(run: ReducedRun, fresh: ReducedRun, cells: Collection[CellName]) -> ReducedRun:
     kept = [trial for trial in run.trials if trial.cell not in cells]
-    return ReducedRun(run.where, [*kept, *fresh.trials])
+    return ReducedRun(run.where, [*kept, *(t for t in fresh.trials if t.cell in cells)])
 
 
 def _commit(base: ReducedRun) -> str:

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from harness.core.errors import UserError
 from results.compare.gate.decision import Decision, Tested, decided
 from results.compare.gate.evidence import (
+    ChangedAnswer,
+    answer_pairs,
     answers,
     changed_answers,
     evidence,
+    longer_answers,
     p_same_answers,
     repeats_agree,
 )
@@ -26,6 +29,9 @@ SOUND_REPEATS = 2
 """With fewer the noise between repeats is not known."""
 FAILED = 0.01
 """The share of requests that may fail beyond BASE's."""
+LONGER = 0.01
+"""By so much answers may be longer or shorter in all, before what is measured of whole answers
+compares unequal work."""
 _EXACT = CrossedMean(0.0, 0.0, 1.0, 1, 1, 0.0)
 _UNKNOWN = CrossedMean(math.nan, math.nan, math.nan, 0, 0, math.nan)
 
@@ -66,6 +72,7 @@ def compare_runs(
         base.origin,
         new.origin,
         found.paired and _in_turns(base, new),
+        frozenset(found.lacking),
     )
 
 
@@ -89,6 +96,7 @@ class _Comparison:
     allowed: frozenset[str]
     tested: list[Tested] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    lacking: set[CellName] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
     def add(
@@ -97,36 +105,44 @@ class _Comparison:
         """All quantities of a cell."""
         whole = [trial for trial in base if trial.ended_well]
         if not whole:
-            self._add_unknown(cell, new)
+            self._add_unknown(cell, base, new)
             return
         failed = [trial for trial in new if not trial.ended_well]
         if not new:
-            self.missing.append(f"cell missing in NEW: {cell.label()}")
+            self._add_missing(cell, "cell missing in NEW")
         elif failed:
             told = f"{len(failed)} of {len(new)} trials ended as {failed[0].status}"
-            self.missing.append(f"{told}: {cell.label()}")
+            self._add_missing(cell, told)
         if len(base) > len(whole):
             lost = f"{len(base) - len(whole)} of {len(base)} trials of BASE did not end well"
             self.notes.append(f"{lost}: {cell.label()}")
         ended = [trial for trial in new if trial.ended_well]
-        if 0 < len(ended) < len(whole) and not failed:
+        if 0 < len(ended) != len(whole) and not failed:
             told = f"{len(whole)} repeats in BASE, {len(ended)} in NEW"
             self.notes.append(f"{told}: {cell.label()}")
         if told := _unanswered(whole, ended):
-            self.missing.append(f"{told}: {cell.label()}")
+            self._add_missing(cell, told)
         for name, rule in self.rules.margins(cell).items() if ended else ():
             self._add_quantity(cell, quantities()[name], rule, whole, ended)
 
-    def _add_unknown(self, cell: CellName, new: Sequence[ReducedTrial]) -> None:
-        """Nothing can be said of a cell that failed in BASE, be it no worse in NEW."""
+    def _add_missing(self, cell: CellName, what: str) -> None:
+        self.missing.append(f"{what}: {cell.label()}")
+        self.lacking.add(cell)
+
+    def _add_unknown(
+        self, cell: CellName, base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]
+    ) -> None:
+        """Nothing can be said of a cell that failed in BASE, be it no worse in NEW: a row at least
+        says so, where it was tried at all. Without one the others would pass without it."""
         note = "no trial of BASE ended well"
         self.notes.append(f"{note}: {cell.label()}")
         ended = [trial for trial in new if trial.ended_well]
-        for name, rule in self.rules.margins(cell).items():
-            found = quantities()[name]
-            if _has(found, ended):
-                tested = Tested(cell, found, rule.margin, _UNKNOWN, None, None, note, _doubtful())
-                self.tested.append(tested)
+        known = [quantities()[name] for name in self.rules.margins(cell)]
+        was_tried = any(trial.status != "skipped" for trial in (*base, *new))
+        for found in [q for q in known if _has(q, ended)] or known[:was_tried]:
+            margin = self.rules.margins(cell)[found.name].margin
+            tested = Tested(cell, found, margin, _UNKNOWN, None, None, note, _doubtful())
+            self.tested.append(tested)
 
     def _add_quantity(
         self,
@@ -144,7 +160,7 @@ class _Comparison:
                 self.notes.append(f"no {found.name} in BASE, not gated: {cell.label()}")
             return
         if not _has(found, new):
-            self.missing.append(f"metric {found.name} missing in NEW: {cell.label()}")
+            self._add_missing(cell, f"metric {found.name} missing in NEW")
         elif found.form != "answers":
             self.tested.append(self._measured(cell, found, rule, base, new))
         elif base[0].greedy or self.rules.where:
@@ -178,6 +194,11 @@ class _Comparison:
         if found.by_the_clock and worse.repeats < SOUND_REPEATS:
             one = "one load of the engine" if found.is_of_a_load else "one repeat"
             note, known = f"{one}: noise between repeats unknown", _doubtful()
+        longer = longer_answers(base, new) if found.is_of_whole_answers else 0.0
+        if abs(longer) > LONGER:
+            told = f"NEW's answers are {abs(longer):.1%} {'longer' if longer > 0 else 'shorter'}"
+            note = f"{note}; {told}: unequal work".removeprefix("; ")
+            known = _doubtful()
         return Tested(cell, found, rule.margin, worse, seen.base, seen.new, note, known)
 
     def _lost(self, cell: CellName, found: GateQuantity, rule: MarginRule) -> Tested:
@@ -193,14 +214,16 @@ class _Comparison:
         new: Sequence[ReducedTrial],
     ) -> Tested:
         seen = answers(base, new)
-        changed = list(changed_answers(base, new))
-        note = _changes(changed, base, new)
+        promised = base[0].lossless and base[0].greedy and ANSWERS not in self.allowed
+        exact = promised and base[0].exact and repeats_agree(base)
+        pairs = answer_pairs(base, new, further=exact)
+        changed = list(changed_answers(pairs))
+        note = _changes(changed, pairs)
         known: Verdict | None = None
         by_chance = None
-        promised = base[0].lossless and base[0].greedy and ANSWERS not in self.allowed
         if promised and (broken := _broken(base, new)):
             note, known = broken, "fail"
-        elif promised and changed and base[0].exact and repeats_agree(base):
+        elif exact and changed:
             note, known = f"lossless, yet {note}", "fail"
         elif changed and len(base) < SOUND_REPEATS:
             note, known = f"{note}; one repeat of BASE: its own noise is unknown", _doubtful()
@@ -246,21 +269,27 @@ def _broken(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> str | 
 
 
 def _changes(
-    changed: Sequence[tuple[int, str]], base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]
+    changed: Sequence[ChangedAnswer], pairs: Sequence[tuple[ReducedTrial, ReducedTrial]]
 ) -> str:
     if not changed:
         return ""
-    count = len(base[0].ids) * min(len(base), len(new))
-    repeat, request = changed[0]
-    return f"{len(changed)} of {count} answers are not BASE's, first {request} of repeat {repeat}"
+    count, failed = sum(len(one.ids) for one, _ in pairs), sum(one.failed for one in changed)
+    first = f"first {changed[0].request} of repeat {changed[0].repeat}"
+    if failed == len(changed):
+        return f"{failed} of {count} requests failed that BASE answered, {first}"
+    told = f"{len(changed)} of {count} answers are not BASE's, {first}"
+    return told + (f"; {failed} of them failed" if failed else "")
 
 
 def _check_metrics(base: ReducedRun, rules: GateRules) -> None:
-    """Raise `UserError` for a rule of a gate file whose metric none of its cells has in BASE."""
+    """Raise `UserError` for a rule of a gate file whose metric none of its cells has in BASE. Cells
+    that failed there say nothing of it."""
     known = quantities()
+    ended = {c for c, trials in base.cells().items() if any(t.ended_well for t in trials)}
     for rule in rules.rules if rules.where else ():
-        trials = [trial for trial in base.trials if rule.holds(trial.cell)]
-        if not any(_has(known[name], trials) for name in rule.names):
+        cells = {cell for cell in ended if rule.holds(cell)}
+        trials = [trial for trial in base.trials if trial.cell in cells]
+        if trials and not any(_has(known[name], trials) for name in rule.names):
             raise UserError(
                 f"{rules.where}: no trial of {base.where} has the metric '{rule.metric}'"
                 + " in the cells of its rule" * (len(trials) < len(base.trials))

@@ -74,11 +74,18 @@ class Decision:
     new_origin: str = ""
     side_by_side: bool = False
     """Whether both ran in one call of `run`, in turns, so that both had the same machine."""
+    lacking: frozenset[CellName] = frozenset()
+    """The cells that `missing` speaks of."""
 
     @property
     def verdict(self) -> Verdict:
         """Of the whole."""
         return overall([row.verdict for row in self.rows] + ["fail"] * bool(self.missing))
+
+    @property
+    def doubtful(self) -> frozenset[CellName]:
+        """The cells that do not pass."""
+        return self.lacking.union(row.cell for row in self.rows if row.verdict != "pass")
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, with the verdict."""

@@ -6,8 +6,9 @@ Everything is turned so that a positive number is worse. Ratios are compared as 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -71,11 +72,12 @@ def evidence(
 
 def answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> Evidence:
     """Of `consistency`: how much more often a new answer differs from BASE's of the same repeat
-    than BASE's other repeats' do. The values are shares of equal answers."""
+    than BASE's other repeats' do, over requests that both answered: those that fail are judged by
+    their number. The values are shares of equal answers."""
     pairs = paired_trials(base, new)
     ids = base[0].ids if base else []
     digests = {id(trial): _digests(trial, ids) for trial in base}
-    differ = [_differ(digests[id(one)], _digests(other, ids)) for one, other in pairs]
+    differ = [_of_answered(digests[id(one)], _digests(other, ids)) for one, other in pairs]
     floor = [_own(one, base, digests) for one, _ in pairs]
     if not differ:
         return Evidence(None, None, None)
@@ -85,14 +87,51 @@ def answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> Eviden
     return Evidence(crossed_mean(worse, data_rows(ids)), equal[0], equal[1])
 
 
-def changed_answers(
-    base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]
-) -> Iterator[tuple[int, str]]:
-    """Repeat and request of each answer that is not BASE's."""
+class ChangedAnswer(NamedTuple):
+    """An answer of NEW that is not BASE's."""
+
+    repeat: int
+    request: str
+    failed: bool
+    """Whether it is none at all."""
+
+
+def answer_pairs(
+    base: Sequence[ReducedTrial], new: Sequence[ReducedTrial], *, further: bool
+) -> list[tuple[ReducedTrial, ReducedTrial]]:
+    """`paired_trials`; `further`: those of NEW alone too, beside what BASE's repeats agree in."""
+    pairs = paired_trials(base, new)
+    if further:
+        paired = {id(other) for _, other in pairs}
+        ids = list(dict.fromkeys(name for trial in base for name in trial.ids))
+        # an answer is more than what stands for none
+        agreed = np.array([_digests(trial, ids) for trial in base]).max(axis=0)
+        every = replace(base[0], ids=ids, answers=agreed)
+        pairs += [(every, other) for other in new if id(other) not in paired]
+    return pairs
+
+
+def changed_answers(pairs: Iterable[tuple[ReducedTrial, ReducedTrial]]) -> Iterator[ChangedAnswer]:
+    """Each answer of the second trials that is not the first's."""
+    for one, other in pairs:
+        answered = _digests(other, one.ids)
+        for place in np.flatnonzero(_differ(_digests(one, one.ids), answered) == 1).tolist():
+            failed = bool(answered[place] == NO_ANSWER)
+            yield ChangedAnswer(other.repeat, one.ids[place], failed)
+
+
+def longer_answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> float:
+    """By how much longer NEW's answers are in all, over requests that both answered (0.01 is 1%);
+    0 where lengths are not told."""
+    before = after = 0.0
     for one, other in paired_trials(base, new):
-        differ = _differ(_digests(one, one.ids), _digests(other, one.ids))
-        for place in np.flatnonzero(differ == 1).tolist():
-            yield other.repeat, one.ids[place]
+        if one.lengths is None or other.lengths is None:
+            continue
+        theirs = _in_order(other, other.lengths.astype(float), one.ids, math.nan)
+        answered = (one.answers != NO_ANSWER) & (_digests(other, one.ids) != NO_ANSWER)
+        answered &= ~np.isnan(theirs)
+        before, after = before + one.lengths[answered].sum(), after + theirs[answered].sum()
+    return float(after / before - 1) if before else 0.0
 
 
 def p_same_answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> float | None:
@@ -108,10 +147,13 @@ def p_same_answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) ->
 
 
 def repeats_agree(base: Sequence[ReducedTrial]) -> bool:
-    """Whether all repeats gave the same answers."""
-    first, *others = base
-    digests = _digests(first, first.ids)
-    return not any((_differ(digests, _digests(t, first.ids)) == 1).any() for t in others)
+    """Whether all repeats that answered a request answered it alike. One that failed is no answer,
+    so that it does not let a lossless backend off its promise."""
+    ids = list(dict.fromkeys(name for trial in base for name in trial.ids))
+    found = np.array([_digests(trial, ids) for trial in base])
+    answered = found > NO_ANSWER
+    least = np.where(answered, found, np.iinfo(np.int64).max).min(axis=0)
+    return not (answered & (found != least)).any()
 
 
 def repeat_mean(values: Floats) -> CrossedMean | None:
@@ -204,10 +246,12 @@ def _told(found: GateQuantity, values: Floats) -> float | None:
 
 
 def _digests(trial: ReducedTrial, ids: Sequence[str]) -> Ints:
+    """Of these requests. What a trial did not ask was not answered otherwise: in a load of a
+    `duration_s` how many requests are asked depends on speed."""
     if list(trial.ids) == list(ids):
         return trial.answers
     place = {name: n for n, name in enumerate(trial.ids)}
-    found = [int(trial.answers[place[i]]) if i in place else NO_ANSWER for i in ids]
+    found = [int(trial.answers[place[i]]) if i in place else UNKNOWN_ANSWER for i in ids]
     return np.array(found, np.int64)
 
 
@@ -218,12 +262,21 @@ def _differ(base: Ints, new: Ints) -> Floats:
     return np.where(unknown, np.nan, (base != new).astype(float))
 
 
+def _of_answered(base: Ints, new: Ints) -> Floats:
+    """`_differ`, NaN where `new` has no answer either."""
+    return np.where(new == NO_ANSWER, np.nan, _differ(base, new))
+
+
 def _own(one: ReducedTrial, base: Sequence[ReducedTrial], digests: dict[int, Ints]) -> Floats:
-    """(R,) share of BASE's other repeats whose answer is not this one's; 0 without others."""
-    others = [_differ(digests[id(one)], digests[id(t)]) for t in base if t is not one]
+    """(R,) share of BASE's other repeats, of those with an answer, whose answer is not this one's;
+    NaN where none has one, and 0 without others."""
+    others = [_of_answered(digests[id(one)], digests[id(t)]) for t in base if t is not one]
     if not others:
         return np.zeros(len(digests[id(one)]))
-    shares: Floats = np.nan_to_num(np.array(others)).mean(axis=0)
+    found = np.array(others)
+    told = (~np.isnan(found)).sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        shares: Floats = np.nansum(found, axis=0) / told
     return shares
 
 

@@ -145,6 +145,7 @@ def _reduced(
         exact=record.backend is None or _is_exact(record.backend),
         commit=record.environment.get("commit"),
         started=record.started_at,
+        lengths=requests.tokens if requests is not None else None,
     )
 
 

@@ -36,7 +36,11 @@ _TRIAL: Mapping[str, Callable[[Trial], Any]] = {
 }
 REPLAY = "replay"
 """Of a trial that replays a trace, what the file holds: its cost is that of these decisions."""
-FIELDS = (*MACHINE, *(f"packages.{name}" for name in PACKAGES), *_TRIAL, REPLAY)
+DURATION = "duration_s"
+"""For how long a load went on, where that and not `requests` ends it."""
+LATER = (REPLAY, DURATION)
+"""Fields that records of before them do not tell; they may be compared with any."""
+FIELDS = (*MACHINE, *(f"packages.{name}" for name in PACKAGES), *_TRIAL, *LATER)
 """All that can be allowed to differ, beside `ANSWERS` and `UNSOUND`."""
 GROUPS = {"machine": FIELDS[: len(MACHINE) + len(PACKAGES)]}
 """Names for several of them."""
@@ -54,6 +58,7 @@ def identity(
         **{f"packages.{name}": packages.get(name) for name in PACKAGES},
         **{name: of(trial) for name, of in _TRIAL.items()},
         REPLAY: _replayed(trial, parts),
+        DURATION: trial.duration_s,
     }
 
 
@@ -83,8 +88,8 @@ def check_alike(base: ReducedRun, new: ReducedRun, allowed: Collection[str]) -> 
     differ: dict[str, tuple[Any, Any]] = {}
     for (one, *_), (other, *_) in pairs:
         for name in FIELDS:
-            if name == REPLAY and not (name in one.identity and name in other.identity):
-                continue  # a record of before it was known
+            if name in LATER and not (name in one.identity and name in other.identity):
+                continue
             if _text(one.identity.get(name)) != _text(other.identity.get(name)):
                 differ.setdefault(name, (one.identity.get(name), other.identity.get(name)))
     if refused := [name for name in differ if name not in allowed]:

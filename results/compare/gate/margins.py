@@ -19,6 +19,8 @@ from results.compare.gate.quantities import (
 from results.compare.gate.reduced import CellName
 
 ALPHA = 0.05
+MOST_MARGIN = 10.0
+"""A relative margin is less: by eleven times worse nothing is gated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def direction(found: GateQuantity, rule: MarginRule) -> Literal["larger", "small
 def check_rule(rule: MarginRule, where: str) -> None:
     """Raise `UserError`, which begins with `where`, for a metric that nobody has, a margin out of
     range, and a metric whose direction is not said."""
-    most = math.inf if is_count(rule.metric) else 10
+    most = math.inf if is_count(rule.metric) else MOST_MARGIN
     if not (math.isfinite(rule.margin) and 0 <= rule.margin < most):
         raise UserError(f"{where}: margin {rule.margin}: expected 0 to 10 (0.05 is 5%)")
     if rule.metric == QUALITY:

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -59,6 +60,11 @@ class GateQuantity:
         """Whether trials of one engine share it, so that it was measured once for all of them."""
         return self.metric is not None and self.metric.of_a_load
 
+    @property
+    def is_of_whole_answers(self) -> bool:
+        """Whether answers of another length make it another matter."""
+        return self.metric is not None and self.metric.unequal_work
+
 
 @functools.cache
 def quantities() -> Mapping[str, GateQuantity]:
@@ -84,7 +90,7 @@ def quantity(name: str, where: str) -> GateQuantity:
 
 
 def per_request(quantity: GateQuantity, inputs: TrialInputs) -> Floats:
-    """(R,) values of form "request" or "score", NaN where undefined."""
+    """(R,) values of form "request" or "score", NaN where undefined or infinite."""
     requests = inputs.requests
     undefined = np.full(len(requests), np.nan)
     if quantity.form == "score":
@@ -92,6 +98,7 @@ def per_request(quantity: GateQuantity, inputs: TrialInputs) -> Floats:
     assert quantity.metric is not None
     assert quantity.metric.formula is not None
     values = np.asarray(quantity.metric.formula(inputs), float)
+    values = np.where(np.isinf(values), np.nan, values)
     if quantity.metric.each == "request":
         return values
     undefined[requests.sampled] = values
@@ -99,7 +106,7 @@ def per_request(quantity: GateQuantity, inputs: TrialInputs) -> Floats:
 
 
 def of_the_trial(quantity: GateQuantity, inputs: TrialInputs) -> float | None:
-    """The value of form "trial" or "count"; None where undefined."""
+    """The value of form "trial" or "count"; None where undefined or infinite."""
     metric = quantity.metric
     assert metric is not None
     assert metric.formula is not None
@@ -107,7 +114,7 @@ def of_the_trial(quantity: GateQuantity, inputs: TrialInputs) -> float | None:
     if quantity.suffix:
         found = describe(found, "of")[f"of_{quantity.suffix}"]
     is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
-    return float(found) if is_number else None
+    return float(found) if is_number and not math.isinf(found) else None
 
 
 def _of(metric: Metric) -> list[GateQuantity]:

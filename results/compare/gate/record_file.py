@@ -1,16 +1,18 @@
 """A reduced run in one Parquet file, small enough to be kept beside the code: a file of record.
 
-One row per request of each trial that ended well (`trial`, `request_id`, `answer`, and a column
-`value.NAME` for each quantity); all else stands as JSON in the file's metadata.
+One row per request of each trial that ended well (`trial`, `request_id`, `answer`, its length in
+`tokens`, which older ones lack, and a column `value.NAME` for each quantity); all else stands as
+JSON in the file's metadata.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +20,28 @@ import pyarrow.parquet as pq
 
 from harness.core import files
 from harness.core.errors import UserError
+from harness.core.nouns import Status
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
 
 VERSION = 2
 """Of what is written. 1 had no `exact`, `commit` and `started`, and can be read."""
 _KEY = b"decodebench.record"
 _VALUE = "value."
-_IN_COLUMNS = ("ids", "answers", "values")
+_IN_COLUMNS = ("ids", "answers", "values", "lengths")
+_LENGTHS = "tokens"
 MOST_BYTES = 1024 * files.MIB
 AGAIN = "write it anew with 'compare --record'"
+_TOLD: Mapping[str, Any] = {
+    **dict.fromkeys(("lossless", "greedy", "replayed", "exact"), bool),
+    **dict.fromkeys(
+        ("broken_promise", "fingerprint", "invocation", "commit", "started"), str | None
+    ),
+    **dict.fromkeys(("identity", "numbers", "cell"), dict),
+    "repeat": int,
+    "status": str,
+    "doubt": str,
+}
+"""What each field has to be: anybody may have written the file."""
 
 
 def write_record(path: Path, run: ReducedRun) -> None:
@@ -39,6 +54,10 @@ def write_record(path: Path, run: ReducedRun) -> None:
         "request_id": pa.array([i for t in run.trials for i in t.ids], pa.string()),
         "answer": pa.array(np.concatenate([t.answers for t in run.trials])),
     }
+    lengths = [trial.lengths for trial in run.trials if len(trial.ids)]
+    told = [one for one in lengths if one is not None]
+    if told and len(told) == len(lengths):
+        columns[_LENGTHS] = pa.array(np.concatenate(told))
     for name in names:
         parts = [t.values.get(name, np.full(len(t.ids), np.nan)) for t in run.trials]
         columns[_VALUE + name] = pa.array(np.concatenate(parts))
@@ -68,8 +87,9 @@ def read_record(path: Path) -> ReducedRun:
         if (version := content["version"]) not in (1, VERSION):
             raise UserError(f"{path}: a record of version {version}, expected {VERSION}; {AGAIN}")
         return ReducedRun(str(path), list(_trials(content["trials"], table)))
-    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
-        raise UserError(f"{path}: a damaged record ({error}); {AGAIN}") from None
+    except (LookupError, TypeError, ValueError, RecursionError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: a damaged record ({reason}); {AGAIN}") from None
 
 
 def _described(trial: ReducedTrial) -> dict[str, Any]:
@@ -80,20 +100,49 @@ def _described(trial: ReducedTrial) -> dict[str, Any]:
 
 def _trials(described: list[dict[str, Any]], table: pa.Table) -> Iterator[ReducedTrial]:
     columns = {name: table.column(name) for name in table.column_names}
-    starts = np.searchsorted(columns["trial"].to_numpy(), np.arange(len(described) + 1))
-    ids = columns["request_id"].to_pylist()
+    places, ids = columns["trial"].to_numpy(), columns["request_id"].to_pylist()
     answers = columns["answer"].to_numpy()
+    if not (places.dtype.kind == answers.dtype.kind == "i" and (np.diff(places) >= 0).all()):
+        raise ValueError("rows of no trial, or without an answer")
+    lengths = columns[_LENGTHS].to_numpy() if _LENGTHS in columns else None
+    if lengths is not None and lengths.dtype.kind != "i":
+        raise ValueError("an answer without a length")
+    if not all(isinstance(name, str) for name in ids):
+        raise ValueError("a request without an id")
+    starts = np.searchsorted(places, np.arange(len(described) + 1))
     values: Mapping[str, Any] = {
         name.removeprefix(_VALUE): column.to_numpy()
         for name, column in columns.items()
         if name.startswith(_VALUE)
     }
+    if any(np.isinf(column).any() for column in values.values()):
+        raise ValueError("an infinite value")
     for place, one in enumerate(described):
         rows = slice(starts[place], starts[place + 1])
         own = {name: column[rows] for name, column in values.items()}
         yield ReducedTrial(
-            **{**one, "cell": CellName(**one["cell"])},
+            **{**one, "cell": _checked(one)},
             ids=ids[rows],
             answers=answers[rows],
+            lengths=lengths[rows] if lengths is not None else None,
             values={name: found for name, found in own.items() if not np.isnan(found).all()},
         )
+
+
+def _checked(described: Mapping[str, Any]) -> CellName:
+    """The cell of a trial. Raises `ValueError` where something told of it is not what it has to
+    be."""
+    for name, value in described.items():
+        if not isinstance(value, _TOLD[name]):
+            raise ValueError(f"{name} is {value!r}")
+    if described["status"] not in get_args(Status):
+        raise ValueError(f"status is {described['status']!r}")
+    for name, value in described["numbers"].items():
+        if not isinstance(value, (int, float)) or math.isinf(value):
+            raise ValueError(f"{name} is {value!r}")
+    cell = CellName(**described["cell"])
+    if not all(isinstance(part, str) for part in dataclasses.astuple(cell)):
+        raise ValueError(f"cell is {described['cell']!r}")
+    if not isinstance(json.loads(cell.options), dict):
+        raise ValueError(f"options are {cell.options}")
+    return cell

@@ -72,6 +72,8 @@ class ReducedTrial:
     """Of the harness that ran it, "+" behind it for changed files."""
     started: str | None = None
     """ISO 8601, UTC."""
+    lengths: Ints | None = None
+    """(R,) output tokens of each answer; None in a record of before they were told."""
 
     @property
     def sound(self) -> bool:

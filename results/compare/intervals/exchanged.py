@@ -6,45 +6,74 @@ of a BASE's and a NEW's answer differ, summed over the requests, is compared wit
 if they were shared out anew, each data row by itself (a permutation test: Pitman 1937, Supplement
 to the Journal of the Royal Statistical Society 4:119). How often answers flip does not matter; that
 those of different rows flip independently of one another does.
+
+So the sum's distribution is that of independent numbers, one of each row, and is computed from
+theirs and not drawn: of 9,999 draws no p is below 0.0001, which nothing is left of after Holm's
+correction over a hundred rows.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterator
+
 import numpy as np
 
-from results.metrics.arrays import Ints
+from results.metrics.arrays import Floats, Ints
 
-DRAWS = 9_999
+MOST_WAYS = 20_000
+"""To share a row's answers out, all of which are looked at; of more so many are drawn. 8 repeats
+and 8 have 12,870."""
+LEAST = 1e-12
+"""What a smaller p is told as: the sum of its rounding errors."""
 _SEED = 20260727
-_AT_ONCE = 4_000_000
-"""Entries of the largest array at a time."""
 
 
 def p_exchanged(answers: Ints, of_base: int, rows: Ints | None = None) -> float:
-    """The chance of as many differing pairs or more, between 1 / (`DRAWS` + 1) and 1.
+    """The chance of as many differing pairs or more, between `LEAST` and 1.
 
     Args:
         answers: (repeats of both, requests), equal numbers for equal answers.
         of_base: how many repeats, the first ones, are BASE's.
         rows: (requests,) the data row of each; None where each request asks its own.
     """
-    if not answers.shape[1]:
-        return 1.0
     differ = _pairs_that_differ(answers, rows)
-    repeats = answers.shape[0]
-    sides = np.arange(repeats) < of_base
-    seen = int(differ[:, sides][:, :, ~sides].sum())
-    if not differ.any():
+    if not len(differ):
         return 1.0
-    chance = np.random.default_rng(_SEED)
-    reached = 0
-    step = max(1, _AT_ONCE // (len(differ) * repeats))
-    for start in range(0, DRAWS, step):
-        drawn = min(step, DRAWS - start)
-        shared = chance.permuted(np.tile(sides, (drawn, len(differ), 1)), axis=2).astype(np.int64)
-        found = np.einsum("dur,urs,dus->d", shared, differ, 1 - shared, optimize=True)
-        reached += int((found >= seen).sum())
-    return (1 + reached) / (1 + DRAWS)
+    found = [*_pairs_by_row(differ, of_base)]
+    seen = sum(int(pairs[0]) * count for pairs, count in found)
+    size = 1 + sum(int(pairs.max()) * count for pairs, count in found)
+    # a sum's distribution is the convolution of its terms', which is a product here
+    spectrum = np.ones(size // 2 + 1, complex)
+    for pairs, count in found:
+        spectrum *= np.fft.rfft(np.bincount(pairs, minlength=size) / len(pairs)) ** count
+    chances = np.fft.irfft(spectrum, size)
+    return min(1.0, max(LEAST, float(chances[seen:].sum())))
+
+
+def _pairs_by_row(differ: Ints, of_base: int) -> Iterator[tuple[Ints, int]]:
+    """(ways,) how many pairs differ, in the way that was seen first, and of how many rows."""
+    repeats, chance = differ.shape[1], np.random.default_rng(_SEED)
+    seen = np.arange(repeats) < of_base
+    if math.comb(repeats, of_base) <= MOST_WAYS:
+        ways = np.zeros((math.comb(repeats, of_base), repeats))
+        each = [*itertools.combinations(range(repeats), of_base)]
+        np.put_along_axis(ways, np.array(each), 1.0, axis=1)
+        for row, count in zip(*np.unique(differ, axis=0, return_counts=True), strict=True):
+            yield _pairs(ways, row), int(count)
+        return
+    for row in differ:
+        # with the one that was seen, drawn ways are as good as all: where answers are alike it is
+        # any of them, in each row, so that p keeps its level (Phipson and Smyth 2010, Statistical
+        # Applications in Genetics and Molecular Biology 9:39)
+        drawn = chance.permuted(np.tile(seen, (MOST_WAYS - 1, 1)), axis=1)
+        yield _pairs(np.concatenate([seen[None], drawn]).astype(float), row), 1
+
+
+def _pairs(ways: Floats, row: Ints) -> Ints:
+    found: Ints = ((ways @ row) * (1 - ways)).sum(axis=1).round().astype(np.int64)
+    return found
 
 
 def _pairs_that_differ(answers: Ints, rows: Ints | None) -> Ints:

@@ -126,6 +126,43 @@ def test_confirm_runs_what_is_doubtful_again_by_both_versions(slower: Path) -> N
     assert len(refused(*asked, "--against", "other", cwd=slower).splitlines()) == 1
 
 
+def test_confirm_runs_what_is_missing_again_one_set_of_cells_after_another(slower: Path) -> None:
+    """A trial that crashed, and a cell that is not there, were not run again; and the folder of a
+    former call, with other cells or with half of one, was refused."""
+    backends = [
+        {**SCRIPTED[0], "label": label, "ttft_s": s} for label, s in (("a", 0.002), ("b", 0.003))
+    ]
+    file = write(slower, backends=backends, repeats=2, requests=4)
+    for name in ("whole", "part"):
+        assert decodebench("run", file, "--out", name, cwd=slower).returncode == 0
+    (slower / "answers.yaml").write_text("margins: [{metric: consistency, margin: 0.01}]")
+    asked = ("compare", "whole", "part", "--gate", "answers.yaml", "--json", "--confirm")
+    told = "run once more, side by side: 1 cell; before: 1 missing"
+
+    def confirmed_without(seconds: float) -> None:
+        kept = {path: path.read_bytes() for path in (slower / "part/trials").iterdir()}
+        for path in (slower / "part/trials").glob("*.json"):
+            if json.loads(path.read_text())["trial"]["options"]["ttft_s"] == seconds:
+                for own in (slower / "part/trials").glob(f"{path.stem}*"):
+                    own.unlink()
+        done = decodebench(*asked, "--against", "other", cwd=slower)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout.splitlines()[-1])["notes"][-1] == told
+        for path, content in kept.items():
+            path.write_bytes(content)
+
+    confirmed_without(0.003)
+    for side in ("base", "new"):
+        path = next((slower / "part/confirm" / side / "trials").glob("*.json"))
+        path.unlink()
+    confirmed_without(0.002)
+    one = write(slower, backends=backends[:1], repeats=2, requests=4)
+    assert decodebench("run", one, "--out", "one", cwd=slower).returncode == 0
+    done = decodebench("compare", "whole", "one", *asked[3:], cwd=slower)
+    assert done.returncode == 1, "what its experiment does not have cannot be run again"
+    assert not (slower / "one/confirm").exists()
+
+
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no git here to take a commit from")
 def test_a_commit_of_this_checkout_is_unpacked_and_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

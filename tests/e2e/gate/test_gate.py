@@ -82,7 +82,7 @@ def test_what_is_not_compared_is_in_the_files_of_a_ci_too(runs: Path) -> None:
     assert ElementTree.parse(runs / "refused.xml").getroot().attrib["errors"] == "1"
 
 
-def test_a_baseline_with_a_cell_that_failed_is_stored_with_a_warning(tmp_path: Path) -> None:
+def test_a_record_with_a_cell_that_failed_is_written_with_a_warning(tmp_path: Path) -> None:
     backends = [{**QUICK, "label": "ill", "fault": "start"}, QUICK]
     file = write(tmp_path, backends=backends, repeats=2)
     assert decodebench("run", file, "--out", "ill", cwd=tmp_path).returncode == 4
@@ -92,11 +92,11 @@ def test_a_baseline_with_a_cell_that_failed_is_stored_with_a_warning(tmp_path: P
     warning = "warning: 1 of 2 cells have no trial that ended well, and nothing will be shown of"
     assert warning in done.stderr
     compared = compare("record", "ill", *HOW)
-    assert compared.returncode == 0, "it failed in both, and the other one is the same run's"
+    assert compared.returncode == 3, "it failed in both: nothing is shown of it"
     assert "no trial of BASE ended well: " in compared.stdout
 
 
-def test_a_baseline_of_a_part_of_its_experiment_is_stored_with_a_warning(tmp_path: Path) -> None:
+def test_a_record_of_a_part_of_its_experiment_is_written_with_a_warning(tmp_path: Path) -> None:
     """As of a run that was stopped before its second backend began."""
     backends = [{**QUICK, "ttft_s": seconds} for seconds in (0.01, 0.02)]
     file = write(tmp_path, backends=backends, repeats=2)
@@ -107,7 +107,13 @@ def test_a_baseline_of_a_part_of_its_experiment_is_stored_with_a_warning(tmp_pat
                 path.unlink()
     done = here("compare", "part", "--record", "record", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "1 of 2 cells of the experiment have no trial, and will not be gated" in done.stderr
+    told = "1 of 2 cells of the experiment have no trial, and will not be gated"
+    assert told in done.stderr
+    update = partial(here, "compare", "part", "--baseline-store", "kept", "--update", cwd=tmp_path)
+    refusal = update()
+    assert (refusal.returncode, (tmp_path / "kept").exists()) == (2, False)
+    assert f"part: {told}; not stored" in refusal.stderr
+    assert update(*HOW).returncode == 0
 
 
 def test_bad_input_is_one_line_and_exit_2(runs: Path) -> None:

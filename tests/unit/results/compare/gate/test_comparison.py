@@ -78,6 +78,8 @@ def test_missing_cells_metrics_and_failed_trials_fail_by_name() -> None:
     ended = compare_runs(a_run(), changed(a_run("NEW"), 1, status="timeout"), TPOT)
     assert ended.missing == ["1 of 4 trials ended as timeout: gsm8k, closed c=8, demo: fast"]
     assert ended.verdict == "fail"
+    assert [*missing.doubtful, *gone.doubtful, *ended.doubtful] == [cell("slow"), cell(), cell()]
+    assert "lacking" not in ended.to_json()
 
 
 def test_what_failed_in_base_says_nothing_of_new() -> None:
@@ -131,6 +133,17 @@ def test_another_trace_is_another_work() -> None:
         compare_runs(base, new, TPOT)
     older = {name: value for name, value in IDENTITY.items() if name != "replay"}
     compare_runs(everywhere(a_run(), identity=older), new, TPOT)
+
+
+def test_another_duration_is_another_work() -> None:
+    asked = dataclasses.replace(trial("fast"), duration_s=60.0)
+    assert identity(asked, {}, {})["duration_s"] == 60.0
+    base, new = (everywhere(a_run(), identity={**IDENTITY, "duration_s": s}) for s in (60.0, None))
+    with pytest.raises(UserError, match="they differ in duration_s"):
+        compare_runs(base, new, TPOT)
+    assert compare_runs(base, new, TPOT, check_allowed(["duration_s"])).verdict == "pass"
+    older = {name: value for name, value in IDENTITY.items() if name != "duration_s"}
+    assert compare_runs(everywhere(a_run(), identity=older), new, TPOT).verdict == "pass"
 
 
 def test_what_differs_is_refused_by_name_unless_it_is_allowed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -64,10 +65,17 @@ def test_a_record_gives_back_what_was_written(tmp_path: Path) -> None:
         assert (one.cell, one.repeat, one.numbers) == (other.cell, other.repeat, other.numbers)
         assert list(one.ids) == list(other.ids)
         np.testing.assert_array_equal(one.answers, other.answers)
+        np.testing.assert_array_equal(one.lengths, [3, 2, 1])
+        np.testing.assert_array_equal(one.lengths, other.lengths)
         assert one.values.keys() == other.values.keys()
         for name, values in one.values.items():
             np.testing.assert_array_equal(values, other.values[name])
     assert compare_runs(found, run, DEFAULTS).verdict == "pass"
+    untold = [dataclasses.replace(one, lengths=None) for one in run.trials]
+    write_record(tmp_path / "older.parquet", dataclasses.replace(run, trials=untold))
+    older = read_record(tmp_path / "older.parquet")
+    assert {one.lengths for one in older.trials} == {None}
+    assert compare_runs(older, run, DEFAULTS).verdict == "pass"
 
 
 def test_one_other_token_is_found_in_a_folder(tmp_path: Path) -> None:
@@ -131,6 +139,58 @@ def test_other_files_are_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ):
         with pytest.raises(UserError, match=words):
             read_record(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("identity", None), ("identity", []), ("repeat", None), ("repeat", {}), ("commit", 5),
+        ("started", 5), ("doubt", 5), ("status", "done"), ("status", []), ("lossless", None),
+        ("numbers", {"n_errors": "none"}), ("numbers", {"n_errors": float("inf")}),
+        ("cell", {"model": 1, "workload": "", "load": "", "backend": "", "options": "{}"}),
+        ("cell", {"model": "", "workload": "", "load": "", "backend": "", "options": "x"}),
+    ],
+)  # fmt: skip
+def test_a_damaged_record_is_told_in_a_line(tmp_path: Path, name: str, value: Any) -> None:
+    """Anybody may have written it; each was a traceback somewhere behind the reading."""
+    said = told_of(tmp_path / "good")
+    for one in said["trials"]:
+        one[name] = value
+    with pytest.raises(UserError, match="a damaged record") as caught:
+        damaged(tmp_path, json.dumps(said).encode())
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_columns_are_told_in_a_line_too(tmp_path: Path) -> None:
+    said = json.dumps(told_of(tmp_path / "good")).encode()
+    with pytest.raises(UserError, match="a damaged record"):
+        damaged(tmp_path, b"[" * 100_000)
+    rows = pq.read_table(tmp_path / "good").num_rows
+    for column, values in (
+        ("value.tpot_s", pa.array([float("inf")] * rows)),
+        ("answer", pa.array([None] * rows, pa.int64())),
+        ("answer", pa.array(["a"] * rows)),
+        ("trial", pa.array([None] * rows, pa.int32())),
+        ("trial", pa.array(range(rows, 0, -1))),
+        ("request_id", pa.array([None] * rows, pa.string())),
+    ):
+        with pytest.raises(UserError, match="a damaged record"):
+            damaged(tmp_path, said, **{column: values})
+
+
+def told_of(path: Path) -> dict[str, Any]:
+    write_record(path, timed_run("run", wandering(np.random.default_rng(0), 2)))
+    found: dict[str, Any] = json.loads(pq.read_schema(path).metadata[record_file._KEY])
+    return found
+
+
+def damaged(folder: Path, said: bytes, **columns: pa.Array) -> None:
+    """Read the record `good` with this in the place of what it tells, and other columns."""
+    table = pq.read_table(folder / "good")
+    for name, values in columns.items():
+        table = table.set_column(table.column_names.index(name), name, values)
+    pq.write_table(table.replace_schema_metadata({record_file._KEY: said}), folder / "bad")
+    read_record(folder / "bad")
 
 
 def test_margins_that_a_machine_holds() -> None:

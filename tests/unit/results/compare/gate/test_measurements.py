@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.cli.gate.calibrate import _rules
+from harness.cli.gate.calibrate import _rules, calibrate_gate
 from harness.cli.gate.compare import _unsound
 from harness.cli.gate.gate_file import read_rules, rules_text
+from harness.core.errors import UserError
 from results.compare.gate.calibration import calibrated
 from results.compare.gate.comparison import compare_runs
 from results.compare.gate.margins import GateRules, MarginRule
+from results.compare.gate.record_file import write_record
 from results.compare.gate.reduced import ReducedRun
-from tests.support.results.reduced_runs import a_run, changed, everywhere
+from tests.support.results.reduced_runs import a_run, cell, changed, everywhere, joined, timed_run
 
 TPOT = GateRules((MarginRule("tpot_s", 0.05),))
 
@@ -113,8 +115,9 @@ def test_what_is_compared_can_be_stored_and_calibrated_too() -> None:
             )
         )
     run = ReducedRun("run", trials)
-    assert _unsound(run) == ""
-    assert "1 of 1 cells" in _unsound(everywhere(run, doubt="client-late"))
+    assert not [*_unsound(run)]
+    (told,) = _unsound(everywhere(run, doubt="client-late"))
+    assert told.startswith("1 of 1 cells")
     rules = GateRules((*TPOT.rules, MarginRule("setup_s", 0.1)))
     assert [one.metric for one in calibrated(run, rules, 0.05)] == ["tpot_s"]
 
@@ -142,8 +145,77 @@ def test_calibrated_margins_can_be_read(tmp_path: Path) -> None:
     for run in (ReducedRun("run", trials), ReducedRun("run", few)):
         held = calibrated(run, rules, 0.05)
         file = tmp_path / "gate.yaml"
-        file.write_text(rules_text(_rules(held, rules.rules), 0.05, "of a test"))
+        written, beyond = _rules(held, rules)
+        assert not beyond
+        file.write_text(rules_text(written, 0.05, "of a test"))
         assert {rule.metric for rule in read_rules(file).rules} == {"tpot_s", "exact_match"}
+
+
+def test_a_calibrated_margin_keeps_its_direction(tmp_path: Path) -> None:
+    """Without it the file that was written could not be read."""
+    rule = MarginRule("mean_decode_batch", 0.05, direction="larger")
+    run = ReducedRun(
+        "run",
+        [
+            dataclasses.replace(t, numbers={"mean_decode_batch": 4 + 0.1 * t.repeat})
+            for t in a_run().trials
+        ],
+    )
+    (written,), _ = _rules(calibrated(run, GateRules((rule,)), 0.05), GateRules((rule,)))
+    (tmp_path / "gate.yaml").write_text(rules_text([written], 0.05, "of a test"))
+    (found,) = read_rules(tmp_path / "gate.yaml").rules
+    assert found.direction == "larger"
+
+
+def test_what_holds_no_margin_is_left_out_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Margins of 1000% and more were written, and refused as soon as the file was read."""
+    wild = timed_run("run", np.repeat([[0.01], [0.03], [0.09]], 20, axis=1))
+    monkeypatch.chdir(tmp_path)
+    write_record(Path("run"), joined("run", [a_run(), everywhere(wild, cell=cell("wild"))]))
+    calibrate_gate(Path("run"))
+    assert [rule.backend for rule in read_rules(Path("gate.yaml")).rules if rule.load] == ["fast"]
+    told = capsys.readouterr().err
+    assert told.startswith("warning: left out: tpot_s of gsm8k, closed c=8, demo: wild holds no")
+    write_record(Path("wild"), wild)
+    clocked = Path("clocked.yaml")
+    clocked.write_text("margins: [{metric: tpot_s, margin: 5%}]")
+    with pytest.raises(UserError, match="wild: no margin below 1000% is held"):
+        calibrate_gate(Path("wild"), gate_file=clocked)
+
+
+@pytest.mark.parametrize("slower", [-0.4, 0.6])
+def test_answers_of_another_length_are_no_speed_up(slower: float) -> None:
+    """Half the answer took half the time, and passed where the time of a token had no rule."""
+    rules = GateRules((*TPOT.rules, MarginRule("e2e_s", 0.05), MarginRule("request_per_s", 0.05)))
+    base, new = (whole_answers(factor) for factor in (1.0, 1 + slower))
+    time, *whole = compare_runs(base, new, rules).rows
+    assert time.verdict == "pass"
+    assert [row.verdict for row in whole] == ["inconclusive"] * 2
+    told = f"NEW's answers are {abs(slower):.1%} {'longer' if slower > 0 else 'shorter'}"
+    assert {row.note for row in whole} == {f"{told}: unequal work"}
+    few = changed(base, 0, lengths=np.full(30, 101))
+    assert compare_runs(base, few, rules).verdict == "pass"
+    older = everywhere(base, lengths=None)
+    assert {row.note for row in compare_runs(older, new, rules).rows} == {""}
+
+
+def whole_answers(factor: float) -> ReducedRun:
+    """A lossy backend that takes as long as its answers are: 100 tokens times a factor."""
+    return ReducedRun(
+        "run",
+        [
+            dataclasses.replace(
+                trial,
+                lossless=False,
+                lengths=np.full(30, round(100 * factor)),
+                values={**trial.values, "e2e_s": factor * trial.values["tpot_s"]},
+                numbers={"request_per_s": 1 / factor + 1e-3 * trial.repeat},
+            )
+            for trial in a_run().trials
+        ],
+    )
 
 
 def test_repeats_that_only_one_side_has_are_told() -> None:
