@@ -78,6 +78,10 @@ async def probe(
             if events is None:
                 continue
             counting = _counting(server, events)
+            if counting is None and extras is RUNNING_USAGE:
+                # all of a short answer may have come in one chunk, with its finish_reason
+                longer, _ = await ask(server, path, {**body(form, extras, True), "model": model})
+                counting = _counting(server, longer) if longer else None
             if counting is None and extras in EXTRAS[:2]:
                 continue
             if counting is None and tokenizer is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from backends.http.backend import PROBE_TOKENS
 from harness.core.errors import UserError
 from harness.core.nouns import Sampling
 from tests.support.fake_openai import FakeReply
@@ -96,6 +97,21 @@ def test_running_usage_counts_tokens_without_ids(start: Start) -> None:
     assert [commit.token_ids for commit in commits] == [(-1, -1), (-1,), (-1,), ()]
     assert commits[-1].finished == "stop"
     assert backend.texts() == {"a": "one two three"}
+
+
+def test_running_usage_is_known_though_a_short_answer_came_in_one_chunk(start: Start) -> None:
+    """As from a busy server, which has both tokens of the probe before it sends the first."""
+
+    def probe(reply: FakeReply) -> None:
+        if reply.body["max_tokens"] > PROBE_TOKENS:
+            with_usage(reply)
+            return
+        reply.event(chunk("one two", "length", usage={"completion_tokens": 2}))
+        reply.done()
+        reply.end()
+
+    _, backend = start(with_usage, probe)
+    assert backend.info.options["token_counting"] == "usage"
 
 
 def text_only(reply: FakeReply, status: int = 400) -> None:
