@@ -15,7 +15,7 @@ import results
 from harness.core.errors import UserError
 from harness.core.nouns import canonical_json
 from results import registry
-from results.compare.gate.identity import FIELDS, MACHINE, PACKAGES, REPLAY, identity
+from results.compare.gate.identity import DURATION, FIELDS, MACHINE, PACKAGES, REPLAY, identity
 from results.compare.gate.record_file import read_record
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial, cell_name
 from results.compare.quality import without_quality
@@ -177,8 +177,10 @@ def _observation(
     values: Mapping[str, float],
     doubted: Collection[str],
 ) -> Observation:
-    same = {name: fields.get(name) for name in FIELDS if name not in _NEW_VERSIONS}
-    same[REPLAY] = same[REPLAY] or []  # a record of before it was known
+    # what records of before it was known do not tell would begin another series
+    left_out = {*_NEW_VERSIONS, DURATION}
+    same = {name: fields.get(name) for name in FIELDS if name not in left_out}
+    same[REPLAY] = same[REPLAY] or []
     host = canonical_json({name: same[name] for name in MACHINE if name in same})
     return Observation(
         cell, canonical_json(same), host, _machine(fields), _versions(cell, fields, version),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,18 +127,34 @@ class History:
 def _still_runs(
     series: MetricSeries, held: Sequence[tuple[RunMark, set[tuple[str, CellName]]]]
 ) -> bool:
-    """Whether no later run shows that its experiment no longer has it: one on its machine with
-    some of the cells that stand beside it. Another experiment may have some of them too; that is
-    known by having run, with the same cells as later, while the series still ran.
+    """Whether no later run shows that its experiment no longer has it: one on its machine that has
+    its cell as other work, or some of the cells that stand beside it. Another experiment may have
+    some of them too: one whose runs meanwhile, without the series, had more of the later run's
+    cells than the series' own.
 
     Args:
         held: the cells of each run, the oldest first.
     """
-    own = [place for place, (mark, _) in enumerate(held) if mark in series.marks]
-    beside = set().union(*(held[place][1] for place in own))
-    meanwhile = [cells for _, cells in held[own[0] : own[-1]]]
-    later = [cells for _, cells in held[own[-1] + 1 :]]
-    return all(beside.isdisjoint(cells) or cells in meanwhile for cells in later)
+    places = [place for place, (mark, _) in enumerate(held) if mark in series.marks]
+    own = [held[place][1] for place in places]
+    others = [held[n][1] for n in range(places[0], places[-1]) if n not in set(places)]
+
+    this = (series.host, series.cell)
+    is_shared = any(this in cells for cells in others)
+
+    def ends_it(cells: set[tuple[str, CellName]]) -> bool:
+        if cells in others:
+            return False
+        mine = max(_alike(cells, some) for some in own)
+        is_of_own = mine > 0 and mine >= max((_alike(cells, some) for some in others), default=0.0)
+        return is_of_own or (this in cells and not is_shared)
+
+    return not any(ends_it(cells) for _, cells in held[places[-1] + 1 :])
+
+
+def _alike(one: Set[object], other: Set[object]) -> float:
+    """The share of what either has that both have."""
+    return len(one & other) / len(one | other)
 
 
 def history(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -81,7 +82,8 @@ async def probe(
             if counting is None and extras is RUNNING_USAGE:
                 # all of a short answer may have come in one chunk, with its finish_reason
                 longer, _ = await ask(server, path, {**body(form, extras, True), "model": model})
-                counting = _counting(server, longer) if longer else None
+                with contextlib.suppress(UserError):
+                    counting = _counting(server, longer or ())
             if counting is None and extras in EXTRAS[:2]:
                 continue
             if counting is None and tokenizer is None:

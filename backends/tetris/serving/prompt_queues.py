@@ -150,7 +150,8 @@ class PromptQueues(ABC, Generic[Staged]):
 
     def patience_s(self) -> float | None:
         """How long the first idle worker goes on waiting for more rows; None: until they come."""
-        until_s = min(self._held_since) + self._wait_s
+        idle = (s for worker, s in enumerate(self._held_since) if worker not in self.at_work)
+        until_s = min(idle, default=math.inf) + self._wait_s
         return None if until_s == math.inf else max(0.0, until_s - time.monotonic())
 
     @abstractmethod

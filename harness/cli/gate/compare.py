@@ -179,7 +179,8 @@ def _store(
     if store is not None and not unsound and (told := [*gaps, *_unsound(run)]):
         raise UserError(
             f"{first}: {told[0]}; not stored, since nothing could be shown of them beside it: run "
-            f"it again ('--allow {UNSOUND}' stores it)"
+            f"it again, or take out of the experiment what never runs here ('--allow {UNSOUND}' "
+            "stores it)"
         )
     for sentence in gaps:
         typer.echo(f"warning: {sentence}", err=True)

@@ -14,9 +14,9 @@ from results.compare.gate.evidence import (
     answers,
     changed_answers,
     evidence,
-    longer_answers,
     p_same_answers,
     repeats_agree,
+    unequal_work,
 )
 from results.compare.gate.identity import ANSWERS, MACHINE, UNSOUND, check_alike
 from results.compare.gate.margins import GateRules, MarginRule, direction
@@ -29,9 +29,6 @@ SOUND_REPEATS = 2
 """With fewer the noise between repeats is not known."""
 FAILED = 0.01
 """The share of requests that may fail beyond BASE's."""
-LONGER = 0.01
-"""By so much answers may be longer or shorter in all, before what is measured of whole answers
-compares unequal work."""
 _EXACT = CrossedMean(0.0, 0.0, 1.0, 1, 1, 0.0)
 _UNKNOWN = CrossedMean(math.nan, math.nan, math.nan, 0, 0, math.nan)
 
@@ -194,12 +191,14 @@ class _Comparison:
         if found.by_the_clock and worse.repeats < SOUND_REPEATS:
             one = "one load of the engine" if found.is_of_a_load else "one repeat"
             note, known = f"{one}: noise between repeats unknown", _doubtful()
-        longer = longer_answers(base, new) if found.is_of_whole_answers else 0.0
-        if abs(longer) > LONGER:
-            told = f"NEW's answers are {abs(longer):.1%} {'longer' if longer > 0 else 'shorter'}"
+        unequal = unequal_work(base, new) if found.is_of_whole_answers else 0.0
+        if unequal:
+            than = "longer" if unequal > 0 else "shorter"
+            told = f"NEW's answers are {abs(math.expm1(unequal)):.1%} {than}"
             note = f"{note}; {told}: unequal work".removeprefix("; ")
-            known = _doubtful()
-        return Tested(cell, found, rule.margin, worse, seen.base, seen.new, note, known)
+        return Tested(
+            cell, found, rule.margin, worse, seen.base, seen.new, note, known, unequal=unequal
+        )
 
     def _lost(self, cell: CellName, found: GateQuantity, rule: MarginRule) -> Tested:
         note = "no request has it in both runs"

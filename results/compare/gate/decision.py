@@ -120,6 +120,14 @@ class Tested:
     """Where no test is needed, or none is to be believed."""
     by_chance: float | None = None
     """p of a test of its own, in the place of that against the margin."""
+    unequal: float = 0.0
+    """The log of how much longer NEW's answers are, where that counts: then nothing passes, and
+    what fails is worse by more than its margin and all of this."""
+
+    @property
+    def limit(self) -> float:
+        """What a fail goes beyond, on the scale of `worse`."""
+        return bound(self.quantity, self.margin) + abs(self.unequal)
 
     @property
     def against(self) -> CrossedMean:
@@ -133,7 +141,7 @@ class Tested:
             return None
         if self.by_chance is not None:
             return self.by_chance
-        return p_beyond(self.against, bound(self.quantity, self.margin))
+        return p_beyond(self.against, self.limit)
 
     @property
     def is_exact(self) -> bool:
@@ -183,12 +191,12 @@ def _within_together(found: Sequence[Tested]) -> dict[int, float]:
 def _row(
     one: Tested, together: float | None, beyond: float | None, alpha: float, tests: int
 ) -> GateRow:
-    limit = bound(one.quantity, one.margin)
-    within = p_within(one.worse, limit) if one.known is None else None
+    has_test = one.known is None and not one.unequal
+    within = p_within(one.worse, one.limit) if has_test else None
     if within is not None and together is not None:
         within = min(within, together)
     ends = one.worse.bounds(1 - 2 * alpha) or (None, None)
-    seen = detectable(one.against, limit, alpha, tests)
+    seen = detectable(one.against, one.limit, alpha, tests)
     amounts = [
         None if amount is None or math.isnan(amount) else as_change(one.quantity, amount)
         for amount in (one.worse.mean, *ends, seen)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from results.compare.gate.identity import DURATION
 from results.compare.gate.quantities import GateQuantity
 from results.compare.gate.reduced import NO_ANSWER, UNKNOWN_ANSWER, ReducedTrial
 from results.compare.intervals.crossed import CrossedMean, crossed_mean
@@ -19,6 +20,10 @@ from results.compare.intervals.exchanged import p_exchanged
 from results.compare.pairing import data_rows
 from results.metrics.arrays import Floats, Ints
 
+LONGER, SURE = 0.01, 0.99
+"""By so much answers may be longer or shorter in all, before what is measured of whole answers
+compares unequal work; and with how much confidence it has to be more: lengths differ from repeat to
+repeat where answers do."""
 _FROM_NOTHING = 1e6
 """The ratio of anything to 0. Ratios of 0 to 0 are 1."""
 
@@ -99,16 +104,14 @@ class ChangedAnswer(NamedTuple):
 def answer_pairs(
     base: Sequence[ReducedTrial], new: Sequence[ReducedTrial], *, further: bool
 ) -> list[tuple[ReducedTrial, ReducedTrial]]:
-    """`paired_trials`; `further`: those of NEW alone too, beside what BASE's repeats agree in."""
-    pairs = paired_trials(base, new)
-    if further:
-        paired = {id(other) for _, other in pairs}
-        ids = list(dict.fromkeys(name for trial in base for name in trial.ids))
-        # an answer is more than what stands for none
-        agreed = np.array([_digests(trial, ids) for trial in base]).max(axis=0)
-        every = replace(base[0], ids=ids, answers=agreed)
-        pairs += [(every, other) for other in new if id(other) not in paired]
-    return pairs
+    """`paired_trials`; `further`: every one of NEW beside what BASE's repeats agree in."""
+    if not further:
+        return paired_trials(base, new)
+    ids = list(dict.fromkeys(name for trial in base for name in trial.ids))
+    # an answer is more than what stands for none
+    agreed = np.array([_digests(trial, ids) for trial in base]).max(axis=0)
+    every = replace(base[0], ids=ids, answers=agreed)
+    return [(every, other) for other in new]
 
 
 def changed_answers(pairs: Iterable[tuple[ReducedTrial, ReducedTrial]]) -> Iterator[ChangedAnswer]:
@@ -120,18 +123,25 @@ def changed_answers(pairs: Iterable[tuple[ReducedTrial, ReducedTrial]]) -> Itera
             yield ChangedAnswer(other.repeat, one.ids[place], failed)
 
 
-def longer_answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> float:
-    """By how much longer NEW's answers are in all, over requests that both answered (0.01 is 1%);
-    0 where lengths are not told."""
-    before = after = 0.0
+def unequal_work(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> float:
+    """The log of how many tokens NEW's answers have over BASE's, over requests that both answered,
+    where it is shown to be beyond `LONGER`; else 0, also where lengths are not told."""
+    found = []
     for one, other in paired_trials(base, new):
         if one.lengths is None or other.lengths is None:
             continue
         theirs = _in_order(other, other.lengths.astype(float), one.ids, math.nan)
         answered = (one.answers != NO_ANSWER) & (_digests(other, one.ids) != NO_ANSWER)
         answered &= ~np.isnan(theirs)
-        before, after = before + one.lengths[answered].sum(), after + theirs[answered].sum()
-    return float(after / before - 1) if before else 0.0
+        before, after = one.lengths[answered].sum(), theirs[answered].sum()
+        if before and after:
+            found.append(math.log(after / before))
+    mean = repeat_mean(np.array(found))
+    if mean is None:
+        return 0.0
+    low, high = mean.bounds(SURE) or (mean.mean, mean.mean)
+    is_shown = low > math.log1p(LONGER) or high < math.log1p(-LONGER)
+    return mean.mean if is_shown else 0.0
 
 
 def p_same_answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> float | None:
@@ -246,12 +256,13 @@ def _told(found: GateQuantity, values: Floats) -> float | None:
 
 
 def _digests(trial: ReducedTrial, ids: Sequence[str]) -> Ints:
-    """Of these requests. What a trial did not ask was not answered otherwise: in a load of a
-    `duration_s` how many requests are asked depends on speed."""
+    """Of these requests. In a load of a `duration_s` how many are asked depends on speed, and what
+    was not asked was not answered otherwise; in any other it has no answer."""
     if list(trial.ids) == list(ids):
         return trial.answers
     place = {name: n for n, name in enumerate(trial.ids)}
-    found = [int(trial.answers[place[i]]) if i in place else UNKNOWN_ANSWER for i in ids]
+    unasked = UNKNOWN_ANSWER if trial.identity.get(DURATION) else NO_ANSWER
+    found = [int(trial.answers[place[i]]) if i in place else unasked for i in ids]
     return np.array(found, np.int64)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -41,38 +42,52 @@ def p_exchanged(answers: Ints, of_base: int, rows: Ints | None = None) -> float:
     differ = _pairs_that_differ(answers, rows)
     if not len(differ):
         return 1.0
-    found = [*_pairs_by_row(differ, of_base)]
-    seen = sum(int(pairs[0]) * count for pairs, count in found)
-    size = 1 + sum(int(pairs.max()) * count for pairs, count in found)
+    sides = np.arange(differ.shape[1]) < of_base
+    seen = int(differ[:, sides][:, :, ~sides].sum())
+    found = Counter(tuple(chances) for chances in _of_rows(differ, of_base))
+    size = 1 + sum((len(chances) - 1) * count for chances, count in found.items())
+    length = 1 << (size - 1).bit_length()
     # a sum's distribution is the convolution of its terms', which is a product here
-    spectrum = np.ones(size // 2 + 1, complex)
-    for pairs, count in found:
-        spectrum *= np.fft.rfft(np.bincount(pairs, minlength=size) / len(pairs)) ** count
-    chances = np.fft.irfft(spectrum, size)
-    return min(1.0, max(LEAST, float(chances[seen:].sum())))
+    spectrum = np.ones(length // 2 + 1, complex)
+    for chances, count in found.items():
+        spectrum *= np.fft.rfft(chances, length) ** count
+    return min(1.0, max(LEAST, float(np.fft.irfft(spectrum, length)[seen:size].sum())))
 
 
-def _pairs_by_row(differ: Ints, of_base: int) -> Iterator[tuple[Ints, int]]:
-    """(ways,) how many pairs differ, in the way that was seen first, and of how many rows."""
-    repeats, chance = differ.shape[1], np.random.default_rng(_SEED)
-    seen = np.arange(repeats) < of_base
-    if math.comb(repeats, of_base) <= MOST_WAYS:
-        ways = np.zeros((math.comb(repeats, of_base), repeats))
+def _of_rows(differ: Ints, of_base: int) -> Iterator[list[float]]:
+    """Of each row the chances of 0, 1, ... differing pairs."""
+    repeats, draw = differ.shape[1], np.random.default_rng(_SEED)
+    if (count := math.comb(repeats, of_base)) <= MOST_WAYS:
+        ways = np.zeros((count, repeats))
         each = [*itertools.combinations(range(repeats), of_base)]
         np.put_along_axis(ways, np.array(each), 1.0, axis=1)
-        for row, count in zip(*np.unique(differ, axis=0, return_counts=True), strict=True):
-            yield _pairs(ways, row), int(count)
+        kinds, of_kind = np.unique(_sorted(differ), axis=0, return_counts=True)
+        for kind, rows in zip(kinds, of_kind.tolist(), strict=True):
+            yield from itertools.repeat(_chances(ways, kind), rows)
         return
+    seen = np.arange(repeats) < of_base
     for row in differ:
         # with the one that was seen, drawn ways are as good as all: where answers are alike it is
         # any of them, in each row, so that p keeps its level (Phipson and Smyth 2010, Statistical
         # Applications in Genetics and Molecular Biology 9:39)
-        drawn = chance.permuted(np.tile(seen, (MOST_WAYS - 1, 1)), axis=1)
-        yield _pairs(np.concatenate([seen[None], drawn]).astype(float), row), 1
+        drawn = draw.permuted(np.tile(seen, (MOST_WAYS - 1, 1)), axis=1)
+        yield _chances(np.concatenate([seen[None], drawn]).astype(float), row)
 
 
-def _pairs(ways: Floats, row: Ints) -> Ints:
-    found: Ints = ((ways @ row) * (1 - ways)).sum(axis=1).round().astype(np.int64)
+def _sorted(differ: Ints) -> Ints:
+    """With each row's repeats in another order, by how many answers equal theirs and then by the
+    first of these: which repeats are alike has no part in the chances, so that few kinds of rows
+    are left."""
+    equal = differ == 0
+    order = np.lexsort((equal.argmax(axis=2), equal.sum(axis=2)), axis=1)
+    rows = np.arange(len(differ))[:, None, None]
+    found: Ints = differ[rows, order[:, :, None], order[:, None, :]]
+    return found
+
+
+def _chances(ways: Floats, row: Ints) -> list[float]:
+    pairs = ((ways @ row) * (1 - ways)).sum(axis=1).round().astype(np.int64)
+    found: list[float] = (np.bincount(pairs) / len(pairs)).tolist()
     return found
 
 

@@ -99,7 +99,8 @@ def _bfloat16_by_its_bits() -> None:
     def convert(given: Any, before: Any, after: Any, rounding: Any) -> Any:
         if (before, after) == (tl.bfloat16, tl.float32):
             return given.astype(np.uint32) << 16
-        if (before, after) == (tl.float32, tl.bfloat16):
+        cuts = rounding == interpreter._ir.ROUNDING_MODE.RTZ
+        if (before, after) == (tl.float32, tl.bfloat16) and not cuts:
             bits = np.ascontiguousarray(given).view(np.uint32)
             nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
             return np.where(np.isnan(given), (bits >> 16) | 0x40, nearest).astype(np.uint16)

@@ -165,10 +165,12 @@ def test_a_step_of_what_no_longer_runs_is_nobodys(tmp_path: Path) -> None:
     assert one.series.cell.backend == "vllm"
 
 
-def nightly(folder: Path, hour: int, backends: list[str], workload: str = "gsm8k") -> None:
-    """A second experiment of the same machine, at this hour of 24 days on which `write_runs` has
-    the first one at 10."""
-    for number in range(24):
+def nightly(
+    folder: Path, hour: int, backends: list[str], workload: str = "gsm8k", days: range = range(24)
+) -> None:
+    """A second experiment of the same machine, at this hour of days on which `write_runs` has the
+    first one at 10."""
+    for number in days:
         started = f"2026-{1 + number // 28:02d}-{1 + number % 28:02d}T{hour}:00:00+00:00"
         records = []
         for name in backends:
@@ -200,6 +202,26 @@ def test_a_step_is_told_though_another_experiment_shares_a_cell(tmp_path: Path) 
     nightly(folder, 11, ["autoregressive", "tetris"])
     found = history([folder], TPOT)
     assert [one.series.cell.backend for one in found.now_worse] == ["vllm"]
+
+
+def test_a_step_is_told_though_an_experiment_that_shares_a_cell_has_grown(tmp_path: Path) -> None:
+    folder = write_runs(tmp_path, 24, lambda n, b: 1.2 if b == "vllm" and n >= 12 else 1.0)
+    nightly(folder, 11, ["autoregressive", "tetris"], days=range(23))
+    nightly(folder, 11, ["autoregressive", "tetris", "adadecode"], days=range(23, 24))
+    assert len(history([folder], TPOT).now_worse) == 1
+
+
+def test_a_step_of_other_work_under_the_same_name_is_nobodys(tmp_path: Path) -> None:
+    """Of a cell that has had other requests since: it was told for ever."""
+    folder = write_runs(tmp_path, 24, lambda n, b: 1.2 if n >= 12 else 1.0)
+    assert len(history([folder], TPOT).now_worse) == 2
+    for path in write_runs(tmp_path / "since", 6).glob("*/trials/*.json"):
+        told = json.loads(path.read_text().replace("2026-01-", "2026-03-"))
+        told["trial"]["requests"] += 1
+        path.write_text(json.dumps(told))
+    found = history([folder, tmp_path / "since"], TPOT)
+    assert len(found.series) == 4
+    assert found.now_worse == []
 
 
 def test_a_step_is_told_whichever_host_ran_last(tmp_path: Path) -> None:

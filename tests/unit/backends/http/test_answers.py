@@ -114,6 +114,19 @@ def test_running_usage_is_known_though_a_short_answer_came_in_one_chunk(start: S
     assert backend.info.options["token_counting"] == "usage"
 
 
+def test_a_longer_answer_that_does_not_end_is_no_reason_to_refuse_a_server(start: Start) -> None:
+    def probe(reply: FakeReply) -> None:
+        if reply.body["max_tokens"] > PROBE_TOKENS:
+            reply.event(chunk("one two three"))
+        else:
+            reply.event(chunk("one two", "length"))
+        reply.done()
+        reply.end()
+
+    _, backend = start(with_usage, probe, WordTokenizer())
+    assert backend.info.options["token_counting"] == "tokenizer"
+
+
 def text_only(reply: FakeReply, status: int = 400) -> None:
     """Takes no token ids and knows no extensions, as a strict server does."""
     if not isinstance(reply.body["prompt"], str) or "stream_options" in reply.body:

@@ -147,6 +147,9 @@ def test_rows_are_held_back_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None
         now_s += 1.5
         assert queues.take(1) is None
         assert queues.patience_s() == 0.5
+        queues.at_work[1] = Assigned(StageJob())
+        assert queues.patience_s() is None, "it is no longer idle"
+        queues.at_work.clear()
         now_s += 0.5
         found = queues.take(1)
         assert found is not None

@@ -12,10 +12,11 @@ import pytest
 from harness.core.names import asked_again
 from results.compare.gate.comparison import compare_runs
 from results.compare.gate.decision import GateRow
+from results.compare.gate.identity import DURATION
 from results.compare.gate.margins import GateRules, MarginRule
 from results.compare.gate.reduced import NO_ANSWER, ReducedRun
 from results.metrics.arrays import Ints
-from tests.support.results.reduced_runs import reduced_trial, timed_run
+from tests.support.results.reduced_runs import IDENTITY, reduced_trial, timed_run
 
 ANSWERS = GateRules((MarginRule("consistency", 0.01),))
 REPEATS, REQUESTS = 4, 200
@@ -123,6 +124,28 @@ def test_what_a_run_did_not_get_round_to_is_no_other_answer(
     assert judged(base, new).verdict == "pass"
     changed = [dataclasses.replace(t, answers=t.answers + 5000) for t in new.trials]
     assert judged(base, ReducedRun("NEW", changed)).verdict == "fail"
+
+
+def test_requests_that_new_has_not_although_nothing_ended_its_load_are_no_equal_answers() -> None:
+    """Of a load of so many requests; 4 of 200 were told as equal."""
+    identity = {**IDENTITY, DURATION: None}
+    base = answered({}, identity=identity)
+    few = [
+        dataclasses.replace(
+            t, ids=t.ids[:4], answers=t.answers[:4], values={"tpot_s": t.values["tpot_s"][:4]}
+        )
+        for t in base.trials
+    ]
+    row = judged(base, ReducedRun("NEW", few))
+    assert row.verdict == "fail"
+    assert row.note.startswith("lossless, yet 784 of 800 requests failed that BASE answered")
+
+
+def test_an_answer_that_another_repeat_of_base_has_is_looked_at() -> None:
+    """Where NEW's repeat stands beside one that failed."""
+    base = answered({2: with_answer(7, NO_ANSWER)})
+    row = judged(base, answered({2: with_answer(7, 9999)}))
+    assert (row.verdict, row.note[-20:]) == ("fail", "first r7 of repeat 2")
 
 
 def asked(counts: Sequence[int], **how: Any) -> ReducedRun:

@@ -17,7 +17,15 @@ from results.compare.gate.comparison import compare_runs
 from results.compare.gate.margins import GateRules, MarginRule
 from results.compare.gate.record_file import write_record
 from results.compare.gate.reduced import ReducedRun
-from tests.support.results.reduced_runs import a_run, cell, changed, everywhere, joined, timed_run
+from tests.support.results.reduced_runs import (
+    a_run,
+    cell,
+    changed,
+    everywhere,
+    joined,
+    reduced_trial,
+    timed_run,
+)
 
 TPOT = GateRules((MarginRule("tpot_s", 0.05),))
 
@@ -199,6 +207,39 @@ def test_answers_of_another_length_are_no_speed_up(slower: float) -> None:
     assert compare_runs(base, few, rules).verdict == "pass"
     older = everywhere(base, lengths=None)
     assert {row.note for row in compare_runs(older, new, rules).rows} == {""}
+
+
+def test_what_is_slower_by_more_than_its_answers_are_longer_fails() -> None:
+    rules = GateRules((MarginRule("e2e_s", 0.05),))
+    base, longer = whole_answers(1.0), whole_answers(1.03)
+    slower = everywhere(longer, values={"e2e_s": 1.5 * longer.trials[0].values["e2e_s"]})
+    (row,) = compare_runs(base, slower, rules).rows
+    assert row.verdict == "fail"
+    assert row.note == "NEW's answers are 3.0% longer: unequal work"
+
+
+def test_answers_that_flip_now_and_then_are_no_unequal_work() -> None:
+    """Their lengths in all differ by over 1% in every other such comparison."""
+    draw, verdicts = np.random.default_rng(5), []
+    rules = GateRules((MarginRule("e2e_s", 0.2),))
+    for _ in range(40):
+        told = np.repeat(draw.integers(20, 300, 64)[None], 8, axis=0)
+        flipped = draw.random(told.shape) < 0.05
+        told[flipped] = draw.integers(20, 300, flipped.sum())
+        times = 0.01 * told * draw.lognormal(0, 0.01, told.shape)
+        base, new = (
+            ReducedRun(
+                "run",
+                [
+                    reduced_trial(n, {"e2e_s": times[n + 4 * side]}, lengths=told[n + 4 * side])
+                    for n in range(4)
+                ],
+            )
+            for side in range(2)
+        )
+        (row,) = compare_runs(base, new, rules).rows
+        verdicts.append(row.verdict)
+    assert verdicts.count("pass") >= 36
 
 
 def whole_answers(factor: float) -> ReducedRun:
