@@ -127,10 +127,9 @@ class History:
 def _still_runs(
     series: MetricSeries, held: Sequence[tuple[RunMark, set[tuple[str, CellName]]]]
 ) -> bool:
-    """Whether no later run shows that its experiment no longer has it: one on its machine that has
-    its cell as other work, or some of the cells that stand beside it. Another experiment may have
-    some of them too: one whose runs meanwhile, without the series, had more of the later run's
-    cells than the series' own.
+    """Whether no later run shows that its experiment no longer has it: one on its machine with
+    some of the cells of its runs. Another experiment may have some of them too, and all of them as
+    other work: one whose runs meanwhile, without the series, are more like the later one.
 
     Args:
         held: the cells of each run, the oldest first.
@@ -139,15 +138,11 @@ def _still_runs(
     own = [held[place][1] for place in places]
     others = [held[n][1] for n in range(places[0], places[-1]) if n not in set(places)]
 
-    this = (series.host, series.cell)
-    is_shared = any(this in cells for cells in others)
-
     def ends_it(cells: set[tuple[str, CellName]]) -> bool:
         if cells in others:
             return False
         mine = max(_alike(cells, some) for some in own)
-        is_of_own = mine > 0 and mine >= max((_alike(cells, some) for some in others), default=0.0)
-        return is_of_own or (this in cells and not is_shared)
+        return mine > 0 and mine >= max((_alike(cells, some) for some in others), default=0.0)
 
     return not any(ends_it(cells) for _, cells in held[places[-1] + 1 :])
 
