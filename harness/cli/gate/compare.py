@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -199,8 +200,8 @@ def _gaps(path: Path, run: ReducedRun) -> Iterator[str]:
     if asked > len(found):
         told = f"{asked - len(found)} of {asked} cells of the experiment have no trial"
         yield f"{told}, and will not be gated"
-    tried = {cell: trials for cell, trials in _tried(run).items() if trials}
-    lacking = [cell for cell, trials in tried.items() if not any(t.ended_well for t in trials)]
+    tried = _tried(run).items()
+    lacking = [cell for cell, trials in tried if not any(t.ended_well for t in trials)]
     if lacking:
         told = f"{len(lacking)} of {len(found)} cells have no trial that ended well"
         yield f"{told}, and nothing will be shown of them: {lacking[0].label()}"
@@ -214,9 +215,10 @@ def _unsound(run: ReducedRun) -> Iterator[str]:
     few = {
         cell: trials
         for cell, trials in tried.items()
-        if trials and sum(t.ended_well and t.is_usable for t in trials) < SOUND_REPEATS
+        if sum(t.ended_well and t.is_usable for t in trials) < SOUND_REPEATS
     }
-    for cell, trials in [*few.items()][:1]:
+    if few:
+        cell, trials = next(iter(few.items()))
         doubts = [t.doubt if t.ended_well else t.status for t in trials]
         told = ", ".join(dict.fromkeys(filter(None, doubts))) or "one repeat"
         yield (
@@ -226,8 +228,9 @@ def _unsound(run: ReducedRun) -> Iterator[str]:
 
 
 def _tried(run: ReducedRun) -> dict[CellName, list[ReducedTrial]]:
-    """Without what was skipped, of which there is nothing to be shown."""
-    return {c: [t for t in found if t.status != "skipped"] for c, found in run.cells().items()}
+    """The cells without what was skipped, of which there is nothing to be shown."""
+    tried = (trial for trial in run.trials if trial.status != "skipped")
+    return replace(run, trials=[*tried]).cells()
 
 
 def _cells_asked(folder: Path) -> int:

@@ -81,7 +81,7 @@ def _only(folder: Path, cells: Collection[CellName]) -> Run:
 
 def _exchanged(run: ReducedRun, fresh: ReducedRun, cells: Collection[CellName]) -> ReducedRun:
     kept = [trial for trial in run.trials if trial.cell not in cells]
-    return ReducedRun(run.where, [*kept, *(t for t in fresh.trials if t.cell in cells)])
+    return ReducedRun(run.where, [*kept, *fresh.trials])
 
 
 def _commit(base: ReducedRun) -> str:
