@@ -1,6 +1,6 @@
-"""Triton's interpreter spends nine tenths of a small test on types that it makes anew for every
-number it touches, and on checks whose outcome it drops. Here they are made once and left out: for a
-process that interprets, for as long as it lives."""
+"""Triton's interpreter spends most of a small test on types that it makes anew for every number it
+touches, and on checks whose outcome it drops. Here they are made once and left out: for a process
+that interprets, for as long as it lives."""
 
 from __future__ import annotations
 
