@@ -144,7 +144,8 @@ def trial_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     frame = pd.DataFrame(told)
     metrics = dict.fromkeys((key for m in registry.METRICS for key in m.keys), "float64")
     dtypes = {**metrics, **_TRIAL_DTYPES}
-    return frame.astype({name: dtypes[name] for name in frame.columns if name in dtypes})
+    # copied: pandas warns whoever adds a column to a frame of many parts
+    return frame.astype({name: dtypes[name] for name in frame.columns if name in dtypes}).copy()
 
 
 def request_frames(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -14,6 +15,7 @@ from harness.cli.folders.run_folder import write_code, write_prompts
 from harness.cli.pins import Pins
 from harness.cli.session import open_session
 from harness.core.errors import UserError
+from harness.core.names import DISTURBANCES
 from harness.core.nouns import Load, Model, Slo, Trial, TrialRecord
 from harness.experiment.choices import BackendChoice, WorkloadChoice
 from harness.experiment.config import Experiment
@@ -29,7 +31,7 @@ from harness.measure.sweep import (
 )
 from results.compare.reasons import slug
 from results.goodput.search import Probe
-from results.goodput.steady import warm_up
+from results.goodput.steady import before_the_last, warm_up
 from results.metrics import latency
 from results.metrics.arrays import RequestArrays, from_file
 from results.store.folder import Store
@@ -68,8 +70,13 @@ class ProbedLoad:
         """Whether the client could not keep to the schedule, so that it says nothing."""
         return any(slug(reason) == LATE for reason in self.record.validity.reasons)
 
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether something else on the machine took part."""
+        return any(slug(reason) in DISTURBANCES - {LATE} for reason in self.record.validity.reasons)
+
     def probe(self, asked: float, slo: Slo) -> Probe:
-        """For the search, its warm-up left out."""
+        """For the search, without its warm-up and its end; at the rate at which the rest came."""
         order = np.argsort(self.requests.scheduled_ns, kind="stable")
         met = latency.meets_slo(self.requests, slo)[order]
         times = np.full(len(met), np.nan)
@@ -77,8 +84,11 @@ class ProbedLoad:
         times = times[order]
         # who was never answered waited longer than anybody who was
         times[np.isnan(times)] = np.nanmax(times) if not np.isnan(times).all() else 0.0
-        rate = latency.arrival_rate_per_s(self.requests)
-        return Probe(asked, rate if rate is not None else asked, met[warm_up(times) :])
+        due_s = self.requests.scheduled_ns[order] / 1e9
+        steady = slice(warm_up(times), before_the_last(due_s, times))
+        met, due_s = met[steady], due_s[steady]
+        came_s = due_s[-1] - due_s[0] if len(due_s) else 0.0
+        return Probe(asked, (len(due_s) - 1) / came_s if came_s > 0 else asked, met)
 
     def shares(self, slo: Slo) -> list[tuple[str, float]]:
         """The share of the requests that meets each bound by itself."""
@@ -172,7 +182,8 @@ class Prober:
             directory = wiring.model_folder(trial.model)
             write_prompts(self._store, [trial], directory)
             pinned = {"fingerprint": self._fingerprint, "code": code, **self._invocation.now()}
-            limit = self._experiment.time_limit_s
+            # the limit is for what a file asks for: how many come how slowly is chosen here
+            limit = self._experiment.time_limit_s + trial.requests / (trial.load.rate or math.inf)
             job = TrialJob(key, trial, {**self._machine, **pinned}, limit)
             teller = Teller(self._events, self._count, UNKNOWN, trial)
             self._count += 1

@@ -147,6 +147,5 @@ def _told(one: FoundGoodput) -> str:
     if one.found is None:
         return f"no rate found: {'limited by ' * (one.ended == LATE)}{one.limit}"
     rate, low, high = one.found
-    return (
-        f"{rate:.3g}/s [{low:.3g}, {high:.3g}] in {len(one.probes)} probes; limited by {one.limit}"
-    )
+    probes = f"{len(one.probes)} probes" + f" ({one.disturbed} disturbed)" * bool(one.disturbed)
+    return f"{rate:.3g}/s [{low:.3g}, {high:.3g}] in {probes}; limited by {one.limit}"

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.cli.goodput.probe_lengths import IdleSystem
 from harness.cli.goodput.probing import (
     FailedProbeError,
     ProbedLoad,
@@ -23,12 +24,10 @@ from results.goodput.shares import share_interval
 from results.metrics import latency
 
 IDLE_REQUESTS = 20
-START = 2.0
-"""The first rate, in requests that an idle system answers one after the other in that time."""
-SPANS = 20.0
-"""At a rate that is 1/SPANS too high the queue reaches the bound just when the probe ends."""
 MOST_LATE = 2
 """Probes in a row in which the client was late: then it is what limits."""
+LATE_NEAR = 1.25
+"""Within this factor of a rate that held nothing is tried below one at which the client is late."""
 LATE = "the client was late"
 FAILED = "a trial failed"
 TOO_MANY = "more requests were needed than may be"
@@ -70,6 +69,10 @@ class FoundGoodput:
     """What keeps it from more, or why there is no rate."""
     ended: str
     """Why no more rates were tried."""
+    disturbed: int = 0
+    """Of the probes, those in which something else on the machine took part."""
+    held: float | None = None
+    """The highest rate asked for that held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class SearchedGoodput:
             **_rates(one),
             "limit": one.limit,
             "ended": one.ended,
+            "disturbed": one.disturbed,
             "answers": self.answers._asdict() if self.answers else None,
             "scales": [
                 {"scale": scale, **_rates(found), "limit": found.limit, "ended": found.ended}
@@ -118,7 +122,7 @@ class SystemSearch:
     def __init__(self, prober: Prober, system: ProbedSystem, settings: SearchSettings) -> None:
         self._prober, self._system, self._settings = prober, system, settings
         self._loads: list[tuple[float, ProbedLoad]] = []
-        self._late, self._needs, self._number = "", "", 0
+        self._ceiling, self._needs, self._number = math.inf, "", 0
         self._error: FailedProbeError | RefusedProbeError | None = None
         self._idle = self._run(
             prober.trial(system, Load("closed", concurrency=1), 0, IDLE_REQUESTS)
@@ -159,17 +163,29 @@ class SystemSearch:
         idle = self._idle.probe(1.0, slo)
         if share_interval(idle.met, settings.confidence)[1] < settings.share:
             return FoundGoodput([], None, self._idle_misses(slo, idle.share), IDLE_MISSES)
-        alone_s = float(latency.e2e_s(self._idle.requests).mean())
-        before = len(self._loads)
-        most = before + settings.most
-        search = RateSearch(
-            settings.share, START / alone_s, settings.tolerance, most, settings.confidence
-        )
-        for rate, load in self._loads:
+        alone = IdleSystem.of(self._idle.requests)
+        # a probe that was long enough for another objective may be too short for this one
+        known = [
+            (rate, load)
+            for rate, load in self._loads
+            if len(load.requests) >= alone.enough_requests(rate, slo, settings.requests)
+        ]
+        most = len(known) + settings.most
+        start = alone.first_rate(settings.requests)
+        search = RateSearch(settings.share, start, settings.tolerance, most, settings.confidence)
+        for rate, load in known:
             search.add(load.probe(rate, slo))
-        ended = self._probe(search, slo, 1 / (IDLE * alone_s))
+        before = len(self._loads)
+        ended = self._probe(search, slo, alone)
         ended = ended or ("probes used up" if len(search.probes) >= most else "narrow enough")
-        return FoundGoodput(search.probes, search.found(), self._limit(search, slo, ended), ended)
+        return FoundGoodput(
+            search.probes,
+            search.found(),
+            self._limit(search, slo, ended),
+            ended,
+            sum(load.is_disturbed for _, load in known + self._loads[before:]),
+            search.bracket()[0],
+        )
 
     def _idle_misses(self, slo: Slo, share: float) -> str:
         assert self._idle is not None
@@ -185,46 +201,58 @@ class SystemSearch:
             return settings.most_bundled, "bundled_rows"
         return settings.most_requests, "prompts"
 
-    def _probe(self, search: RateSearch, slo: Slo, least: float) -> str:
-        """Probe until the search is over; why it was broken off, or nothing. Below the rate `least`
-        nothing is tried."""
-        late, (most, limit) = 0, self._most_requests()
-        longest = rate_of(most, slo)
+    def _probe(self, search: RateSearch, slo: Slo, alone: IdleSystem) -> str:
+        """Probe until the search is over; why it was broken off, or nothing."""
+        most, limit = self._most_requests()
+        longest, late, disturbed = alone.highest_rate(most, slo), 0, 0.0
+        self._ceiling = math.inf
         while (rate := search.next_rate()) is not None:
-            if search.probes and rate < least and search.bracket()[0] is None:
+            held = search.bracket()[0]
+            if search.probes and rate < 1 / (IDLE * alone.e2e_s) and held is None:
                 return IDLE_MISSES
             if rate > longest > max((one.asked for one in search.probes), default=0.0):
                 rate = longest  # the highest that may be tried
+            if held and rate >= self._ceiling:
+                if self._ceiling < LATE_NEAR * held:
+                    return LATE
+                rate = math.sqrt(held * self._ceiling)
             rate = float(f"{rate:.4g}")
             self._number += 1
-            load = Load("poisson", rate=rate)
-            requests = enough_requests(rate, slo, self._settings.requests)
+            requests = alone.enough_requests(rate, slo, self._settings.requests)
             if requests > most:
                 self._needs = (
                     f"{rate:g}/s needs {requests:,} requests; 'limits: {limit}' is {most:,}"
                 )
                 return TOO_MANY
+            load = Load("poisson", rate=rate)
             trial = self._prober.trial(self._system, load, self._number, requests)
             if (probed := self._run(trial)) is None:
                 return FAILED
             if probed.is_late:
                 late += 1
                 if late >= MOST_LATE:
-                    self._late = f"the client, which was late at {rate:g}/s: more cannot be asked"
-                    return LATE
+                    self._ceiling, late = rate, 0
+                    if held is None:
+                        return LATE
                 continue
             late = 0
+            probe = probed.probe(rate, slo)
+            if probed.is_disturbed and probe.share < self._settings.share and rate != disturbed:
+                disturbed = rate  # others may have made it miss: it is asked once more
+                continue
             self._loads.append((rate, probed))
-            search.add(probed.probe(rate, slo))
+            search.add(probe)
         return ""
 
     def _limit(self, search: RateSearch, slo: Slo, ended: str) -> str:
         if ended == LATE:
-            return f"{self._late} here"
+            late = f"the client, which was late at {self._ceiling:g}/s: more cannot be asked here"
+            return f"{late}; {held:g}/s held" if (held := search.bracket()[0]) else late
         if ended == FAILED:
             return f"{FAILED}: {self._error}"
         if ended == TOO_MANY:
-            return self._needs
+            held = search.bracket()[0]
+            return f"{self._needs}; {held:g}/s held" if held else self._needs
         if ended == IDLE_MISSES:
             lowest = min(search.probes, key=lambda one: one.asked)
             return self._idle_misses(slo, lowest.share)
@@ -239,27 +267,10 @@ class SystemSearch:
         return limit
 
 
-def enough_requests(rate: float, slo: Slo, wished: int) -> int:
-    """So many that they arrive over `SPANS` times the objective's longest bound: a load that ends
-    before its queue is as long as the objective allows finds rates that nobody can sustain."""
-    return max(wished, math.ceil(rate * SPANS * _longest_s(slo)))
-
-
-def rate_of(requests: int, slo: Slo) -> float:
-    """The highest rate at which no more than so many are enough."""
-    longest_s = _longest_s(slo)
-    # four digits are asked for
-    return requests / (SPANS * longest_s) * (1 - 1e-3) if longest_s else math.inf
-
-
-def _longest_s(slo: Slo) -> float:
-    return max(slo.ttft_ms or 0.0, slo.e2e_ms or 0.0) / 1e3
-
-
 def _rates(one: FoundGoodput) -> dict[str, float | None]:
     found = one.found
     return {
         "rate_per_s": found.rate if found else None,
-        "low_per_s": found.low if found else None,
+        "low_per_s": found.low if found else one.held,
         "high_per_s": found.high if found else None,
     }

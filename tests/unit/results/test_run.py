@@ -64,6 +64,11 @@ def test_frames_are_tidy(folder: Path) -> None:
     assert np.isnan(requests.loc[("fast", "x"), "equal_to_reference"])
 
 
+def test_columns_can_be_added_without_a_warning(folder: Path) -> None:
+    """Warnings are errors here."""
+    assert "new" in results.load(folder).trials.assign(new=1)
+
+
 def test_times_count_from_the_first_arrival_and_equal_answers_have_no_divergence(
     tmp_path: Path,
 ) -> None:

@@ -6,78 +6,18 @@ import dataclasses
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pytest
 
-from benchmarks.soundness.goodput_search import SERVICE_S, capacity, sojourn
+from benchmarks.soundness.goodput_search import SERVICE_S, capacity
 from harness.cli.goodput.command import _scales
-from harness.cli.goodput.probing import FailedProbeError, ProbedLoad, ProbedSystem, Prober
+from harness.cli.goodput.probe_lengths import IdleSystem
+from harness.cli.goodput.probing import ProbedLoad, Prober
 from harness.cli.goodput.search_run import SearchedSystems, tell
-from harness.cli.goodput.searching import (
-    SearchedGoodput,
-    SearchSettings,
-    SystemSearch,
-    enough_requests,
-)
+from harness.cli.goodput.searching import SystemSearch
 from harness.core.errors import UserError
-from harness.core.nouns import Load, Model, Slo, TrialRecord, Validity, Workload
-from harness.experiment.choices import BackendChoice, WorkloadChoice
-from results.metrics.arrays import Floats, from_record
-from tests.support.results.make_trials import generation, record, trial
-
-SYSTEM = ProbedSystem(BackendChoice("made up"), Model("demo"), WorkloadChoice(Workload("gsm8k"), 8))
-SETTINGS = SearchSettings(
-    Slo(e2e_ms=4e3 * SERVICE_S), share=0.95, confidence=0.95, tolerance=0.1, requests=2000, most=12,
-    most_bundled=20_000,
-)  # fmt: skip
-
-
-class VirtualServer:
-    """One server with a queue; `right` of its answers are, from `late_from` on the client is late,
-    and its probe number `dies_at` fails, the idle one being number 0."""
-
-    def __init__(
-        self, right: float = 1.0, late_from: float = np.inf, dies_at: int | None = None
-    ) -> None:
-        self.asked: list[Load] = []
-        self._right, self._late_from, self._dies_at = right, late_from, dies_at
-
-    def trial(self, system: ProbedSystem, load: Load, number: int, requests: int) -> Any:
-        return load, number, requests
-
-    def run(self, asked: Any) -> ProbedLoad:
-        load, number, requests = asked
-        self.asked.append(load)
-        if len(self.asked) - 1 == self._dies_at:
-            raise FailedProbeError("made up: died")
-        rng = np.random.default_rng(number)
-        times = np.full(requests, SERVICE_S)
-        due = np.arange(requests) * SERVICE_S
-        if load.rate:
-            times, came_about = sojourn(load.rate, requests, rng)
-            due = np.arange(requests) / came_about
-        late = load.rate is not None and load.rate >= self._late_from
-        return ProbedLoad(self._record(due, times, rng, late=late), self._arrays, was_stored=False)
-
-    def _record(
-        self, due: Floats, times: Floats, rng: np.random.Generator, *, late: bool
-    ) -> TrialRecord:
-        made = [
-            generation(f"r{n}", [1e3 * (at + took)], scheduled_ms=1e3 * at)
-            for n, (at, took) in enumerate(zip(due, times, strict=True))
-        ]
-        scores = {
-            one.request_id: {"exact_match": float(rng.random() < self._right)} for one in made
-        }
-        verdict = Validity(not late, ("client-late: p99 of the lag is 9 ms",) * late)
-        found = record(trial("made up"), made, scores=scores, validity=verdict)
-        self._arrays = from_record(found)
-        return found
-
-
-def searched(server: VirtualServer, **changes: Any) -> SearchedGoodput:
-    settings = dataclasses.replace(SETTINGS, **changes)
-    return SystemSearch(cast(Prober, server), SYSTEM, settings).searched()
+from harness.core.nouns import Slo
+from harness.experiment.choices import WorkloadChoice
+from tests.support.results.virtual_server import SETTINGS, SYSTEM, VirtualServer, searched
 
 
 def test_a_wider_objective_is_searched_on_the_same_probes() -> None:
@@ -135,8 +75,9 @@ def test_a_probe_lasts_until_its_queue_shows() -> None:
     one = searched(VirtualServer(), slo=Slo(e2e_ms=2000), requests=60)
     assert one.first.found is not None
     assert one.first.found.rate < 1.1 / SERVICE_S
-    assert enough_requests(100.0, Slo(ttft_ms=500, tpot_ms=9000), 60) == 1000
-    assert enough_requests(1.0, Slo(e2e_ms=200), 60) == 60
+    alone = IdleSystem(e2e_s=0.1, tpot_s=0.01)
+    assert alone.enough_requests(100.0, Slo(ttft_ms=500), 60) == 1000, "20 times the bound"
+    assert alone.enough_requests(1.0, Slo(e2e_ms=200), 60) == 60
 
 
 def test_a_probe_that_would_be_too_short_is_not_run() -> None:
@@ -145,7 +86,9 @@ def test_a_probe_that_would_be_too_short_is_not_run() -> None:
     one = searched(server, slo=Slo(e2e_ms=30_000), requests=60, most_requests=1000)
     assert one.first.found is None
     assert one.first.ended == "more requests were needed than may be"
-    assert one.first.limit == "3.33/s needs 1,998 requests; 'limits: prompts' is 1,000"
+    assert (
+        one.first.limit == "3.33/s needs 1,998 requests; 'limits: prompts' is 1,000; 1.665/s held"
+    )
     assert [load.rate for load in server.asked] == [None, 1.665], "the highest that may be tried"
 
 
