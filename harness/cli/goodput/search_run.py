@@ -147,5 +147,6 @@ def _told(one: FoundGoodput) -> str:
     if one.found is None:
         return f"no rate found: {'limited by ' * (one.ended == LATE)}{one.limit}"
     rate, low, high = one.found
-    probes = f"{len(one.probes)} probes" + f" ({one.disturbed} disturbed)" * bool(one.disturbed)
-    return f"{rate:.3g}/s [{low:.3g}, {high:.3g}] in {probes}; limited by {one.limit}"
+    beside = f" ({one.disturbed} of them disturbed)" if one.disturbed else ""
+    found = f"{rate:.3g}/s [{low:.3g}, {high:.3g}] in {len(one.probes)} probes"
+    return f"{found}; limited by {one.limit}{beside}"

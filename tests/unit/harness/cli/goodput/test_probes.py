@@ -11,6 +11,7 @@ import pytest
 from benchmarks.soundness.goodput_search import SERVICE_S, capacity
 from harness.cli.goodput.probe_lengths import IdleSystem
 from harness.cli.goodput.probing import ProbedLoad
+from harness.cli.goodput.search_run import _told
 from harness.core.nouns import Slo, Validity
 from results.goodput.steady import before_the_last
 from results.metrics.arrays import Floats, from_record
@@ -141,6 +142,8 @@ def test_a_probe_that_misses_beside_others_is_asked_once_more() -> None:
 
 def test_where_all_is_disturbed_the_search_ends_and_says_so() -> None:
     one = searched(DisturbedServer(1000))
+    told = _told(one.first)
+    assert told.endswith(f"({len(one.first.probes)} of them disturbed)"), told
     assert one.first.disturbed == len(one.first.probes) > 0
     assert one.plain(0.95)["disturbed"] == one.first.disturbed
 
