@@ -18,12 +18,11 @@ def test_every_kind_of_processor_time_counts_once(monkeypatch: pytest.MonkeyPatc
         user=1.0, nice=2.0, system=4.0, idle=8.0, iowait=16.0, irq=32.0, softirq=64.0, steal=128.0,
         guest=0.5, guest_nice=0.5,
     )  # fmt: skip
-    monkeypatch.setattr(psutil, "cpu_times", lambda: times)
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: [] if percpu else times)
     found = machine.machine_state()
     assert (found.total_s, found.busy_s, found.steal_s) == (255.0, 103.0, 128.0)
-    monkeypatch.setattr(
-        psutil, "cpu_times", lambda: SimpleNamespace(user=1.0, nice=2.0, system=4.0, idle=8.0)
-    )
+    least = SimpleNamespace(user=1.0, nice=2.0, system=4.0, idle=8.0)
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: [] if percpu else least)
     found = machine.machine_state()
     assert (found.total_s, found.busy_s, found.steal_s) == (15.0, 7.0, 0.0)
 
