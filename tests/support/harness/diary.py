@@ -78,13 +78,15 @@ class FakeMeter(Meter):
     """Made for a machine that counts energy, and an engine on all GPUs."""
 
     def __init__(self, log: list[str]) -> None:
-        self.log = log
+        self.log, self.awake = log, False
 
     def start(self) -> None:
+        assert self.awake
         self.log.append("meter")
 
     def wake(self) -> None:
         assert self.log == [], "before anything is prepared"
+        self.awake = True
 
     def gpus(self) -> tuple[int, ...]:
         assert "[load]" not in self.log

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from harness.measure.machine import snapshots as machine
+from harness.measure.machine.processors import ProcessorTime
 
 
 def test_every_kind_of_processor_time_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,3 +73,14 @@ def test_a_machine_that_slept_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     asleep_s = 3600.0
     found = machine.disturbance(before, machine.machine_state()).asleep_s
     assert found == pytest.approx(3600, abs=1)
+
+
+def test_a_state_is_of_the_own_cores_and_of_their_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([ProcessorTime(100.0, 10.0, 0.0), ProcessorTime(120.0, 14.0, 1.0)])
+    held = iter([5.0, 5.0 + 3600.0])
+    monkeypatch.setattr(machine, "processor_time", lambda: next(found))
+    monkeypatch.setattr(machine, "held_s", lambda: next(held))
+    before, after = machine.machine_state(()), machine.machine_state(())
+    assert (after.total_s, after.busy_s, after.steal_s) == (120.0, 14.0, 1.0)
+    assert after.at_s > before.at_s
+    assert machine.disturbance(before, after).held_share == 1.0
