@@ -182,7 +182,7 @@ def thermal_violation_s(on: Collection[int] | None = None) -> float:
     summed; 0 for devices that do not count them."""
     chips = [_chip(handle) for handle in _handles(on)]
     told = [_asked("nvmlDeviceGetViolationStatus", chip, THERMAL_POLICY) for chip in chips]
-    return sum(int(one.violationTime) / 1e9 for one in told if one is not None)
+    return sum((int(one.violationTime) / 1e9 for one in told if one is not None), 0.0)
 
 
 def busy_share(on: Collection[int] | None = None) -> float:
