@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import importlib.metadata
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,6 +14,7 @@ from backends.classifiers.models.shapes import GREYS, EncoderShape
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import Answer, BackendInfo, Commit, Request
+from harness.core.processes.cores import usable_cores
 
 
 class LabelBackend(Backend):
@@ -121,9 +121,9 @@ def refuse_unknown(name: str, model_dir: Path) -> ClassifierConfig:
 
 
 def set_threads(options: Mapping[str, Any]) -> int:
-    """How many threads torch gets: those asked for, else the cores."""
+    """How many threads torch gets: those asked for, else as many as can run at once."""
     import torch
 
-    threads: int = options["threads"] or len(os.sched_getaffinity(0))
+    threads: int = options["threads"] or usable_cores()
     torch.set_num_threads(threads)
     return threads

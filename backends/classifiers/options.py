@@ -18,7 +18,13 @@ BATCHINGS = (SHRINKING, TOGETHER, REGROUPED)
 
 BATCH_OPTIONS: dict[str, Option] = {
     "batch": Option(int, 8, "inputs of a batch, at most", minimum=1, maximum=4096),
-    "threads": Option(int, None, "CPU threads; default: all cores", minimum=1, maximum=1024),
+    "threads": Option(
+        int,
+        None,
+        "CPU threads; default: all cores, or what the CPU quota is worth",
+        minimum=1,
+        maximum=1024,
+    ),
 }
 RAMP_OPTIONS: dict[str, Option] = {
     "measure": Option(

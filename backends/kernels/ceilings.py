@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import time
@@ -135,11 +136,15 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _caches() -> dict[str, int]:
-    """Of the first core: "L1d", "L2", "L3" in bytes; what Linux tells of them."""
+    """Of the first core: "L1d", "L2", "L3" in bytes; what Linux tells of them, which on a virtual
+    machine with ARM cores may be no size."""
     found: dict[str, int] = {}
     for folder in sorted(CACHES.glob("index*")):
-        read: Any = {n: (folder / n).read_text().strip() for n in ("level", "type", "size")}
-        if read["type"] != "Instruction" and read["size"].endswith("K"):
-            kind = "d" if read["type"] == "Data" else ""
-            found[f"L{read['level']}{kind}"] = int(read["size"][:-1]) * 1024
+        with contextlib.suppress(OSError, ValueError):
+            level, kind, size = (
+                (folder / name).read_text().strip() for name in ("level", "type", "size")
+            )
+            if kind != "Instruction" and size.endswith("K"):
+                data = "d" if kind == "Data" else ""
+                found[f"L{level}{data}"] = int(size[:-1]) * 1024
     return found

@@ -38,6 +38,7 @@ from harness.cli.repeats.options import AgainShare, Fresh, RetryFailures
 from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
 from harness.core.errors import UserError, nearest
+from harness.core.processes.gpus import number_by_bus
 
 GATE_FAILED = 1
 BAD_INPUT = 2
@@ -223,6 +224,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a locale without the table's characters
+    number_by_bus()
     sys.argv[1:] = [_at_home(argument) for argument in sys.argv[1:]]
     try:
         code = app(standalone_mode=False) or 0

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from harness.measure.checks import MAX_OTHERS_SHARE
+from harness.measure.machine.noise import MAX_OTHERS_SHARE
 
 if TYPE_CHECKING:
     from harness.measure.load_loop import LoadProgress

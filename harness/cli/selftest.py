@@ -29,8 +29,8 @@ from harness.cli.truth.loads import (
 )
 from harness.cli.truth.server import take_log, truth_server
 from harness.core.nouns import Generation, Load, Model, Request, Slo, Trial, TrialRecord, Workload
-from harness.measure.checks import MAX_OTHERS_SHARE
 from harness.measure.load_loop import run_load
+from harness.measure.machine.noise import MAX_OTHERS_SHARE
 from results import summary
 from results.metrics import arrays
 from results.registry import TrialInputs

@@ -148,7 +148,8 @@ def warnings(trials: Sequence[Trial]) -> list[str]:
     """What the user probably did not mean, each told once. Raises `UserError` for options that a
     backend cannot run on this model, before anything runs."""
     engines = {trial.engine_key(): trial for trial in trials}.values()
-    found = _answers([(e.backend, e.model, e.options) for e in engines], backends.warnings)
+    found = gpu.doubts()
+    found += _answers([(e.backend, e.model, e.options) for e in engines], backends.warnings)
     for name in dict.fromkeys(trial.workload.name for trial in trials):
         own = {t.engine_key(): t for t in trials if t.workload.name == name}.values()
         asked = functools.partial(_check_workload, name)

@@ -13,7 +13,6 @@ from harness.core.names import (
     COLD_RESET,
     COUNTED_TOKENS,
     KV_CACHE_TOKENS,
-    OTHER_MACHINES,
     PREEMPTIONS,
     QUALITY,
     SERVER,
@@ -21,22 +20,12 @@ from harness.core.names import (
     row_id,
 )
 from harness.core.nouns import SAMPLES_NEEDED, BackendInfo, Generation, Request, Trial, Validity
+from harness.measure.machine.noise import disturbed, unseen
 from harness.measure.machine.snapshots import Disturbance
 
 MAX_CLIENT_LAG_NS = 5_000_000
 """p99 of the harness's own lateness, in submitting and in stamping. Beyond this the client, not the
 system, is being measured."""
-MAX_STOLEN_SHARE = 0.01
-"""Share of all cores' time given to other guests; one percent of steal moves a mean by as much."""
-MAX_OTHERS_SHARE = 0.10
-"""Share of all cores' time used by processes outside the sweep. Daemons stay below; another job
-takes a core of the engine's."""
-MAX_PROBE_RATIO = 1.25
-"""A fixed piece of work before and after the trial: its median differs by under 15% on a machine
-that is busy but steady, and by more when clocks change. What a GPU computes takes as long at any
-pace of the host."""
-MAX_ASLEEP_S = 1.0
-"""The clocks whose difference it is are read one after the other."""
 PREFIX_CACHING = "prefix_caching"
 """Option of backends that reuse prompt prefixes when asked: then cached tokens are no fault."""
 MAX_SHARED_PROMPTS = 0.10
@@ -72,11 +61,11 @@ def check_trial(
         *_client(generations),
         *_cache(trial, generations, info, requests),
         *_counts(generations),
-        *(_machine(disturbance, info) if disturbance is not None else ()),
+        *(disturbed(disturbance, info) if disturbance is not None else ()),
     ]
     enough = sum(_answered(g) for g in generations) >= SAMPLES_NEEDED["p50"]
     valid = enough and not reasons
-    told = (*_samples(generations), *_unseen(info), *_starved(generations, info))
+    told = (*_samples(generations), *unseen(disturbance, info), *_starved(generations, info))
     return Validity(valid, (*reasons, *told, *_calibrated(trial, info), *remarks))
 
 
@@ -214,53 +203,6 @@ def _counts(generations: Sequence[Generation]) -> list[str]:
         f"token-counts: {len(other)} of {len(told)} answers have other numbers of tokens than "
         f"{than} (first: {first.request_id}: {counted:.0f} counted, {said:.0f} {where})"
     ]
-
-
-def _machine(disturbance: Disturbance, info: BackendInfo) -> list[str]:
-    reasons = []
-    if disturbance.throttle_events:
-        reasons.append(f"clocks-throttled: {disturbance.throttle_events} CPU thermal events")
-    if disturbance.gpu_throttled:
-        reasons.append(f"clocks-throttled: GPU: {', '.join(disturbance.gpu_throttled)}")
-    if disturbance.stolen_share > MAX_STOLEN_SHARE:
-        reasons.append(
-            f"machine-noisy: {disturbance.stolen_share:.1%} of CPU time went to other guests "
-            f"of the host (limit {MAX_STOLEN_SHARE:.0%})"
-        )
-    if disturbance.others_share > MAX_OTHERS_SHARE and not _is_elsewhere(info):
-        reasons.append(
-            f"machine-noisy: other processes used {disturbance.others_share:.0%} of CPU time "
-            f"(limit {MAX_OTHERS_SHARE:.0%})"
-        )
-    if disturbance.gpu_others and not _is_elsewhere(info):
-        others = disturbance.gpu_others
-        reasons.append(
-            f"machine-noisy: {others} other process{'es' * (others > 1)} computed on the same GPU"
-        )
-    if disturbance.asleep_s > MAX_ASLEEP_S:
-        reasons.append(
-            f"machine-noisy: this machine slept for {disturbance.asleep_s:.0f} s during the trial"
-        )
-    hosts_share = 1 - disturbance.gpu_busy
-    if 1 + hosts_share * (disturbance.probe_ratio - 1) > MAX_PROBE_RATIO:
-        idle = f", a GPU computing in {disturbance.gpu_busy:.0%} of it" if hosts_share < 1 else ""
-        reasons.append(
-            f"machine-noisy: the same work took {disturbance.probe_ratio:.2f} times as long "
-            f"at one end of the trial as at the other{idle} (limit {MAX_PROBE_RATIO:g})"
-        )
-    return reasons
-
-
-def _is_elsewhere(info: BackendInfo) -> bool:
-    return bool(info.capabilities & {SERVER, OTHER_MACHINES})
-
-
-def _unseen(info: BackendInfo) -> list[str]:
-    """The remark on a server and on a cluster: what was looked at is this machine."""
-    if not _is_elsewhere(info):
-        return []
-    what = "server's machine" if SERVER in info.capabilities else "cluster's machines"
-    return [f"noise-not-checked: what else the {what} did cannot be seen from here"]
 
 
 def _starved(generations: Sequence[Generation], info: BackendInfo) -> list[str]:

@@ -22,6 +22,7 @@ from harness.core.backend import Backend
 from harness.core.errors import UnavailableError, UserError
 from harness.core.names import OTHER_MACHINES, SERVER
 from harness.core.nouns import Generation, Load, Request, Status, TrialRecord
+from harness.core.processes.gpus import number_by_bus
 from harness.measure import checks
 from harness.measure.load_loop import LoadProgress, TrialTimeout, run_load
 from harness.measure.machine import snapshots as machine
@@ -45,6 +46,7 @@ def main(channel_fd: int, lifeline_fd: int, parent_pid: int) -> None:
     guard = _fork_guard(lifeline_fd, channel_fd)
     os.set_inheritable(channel_fd, False)
     channel = Connection(channel_fd)
+    number_by_bus()
     with contextlib.suppress(EOFError, ConnectionError):
         serve(channel, Meter(excluded=guard))
 
@@ -74,19 +76,21 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
     """Prepare, warm up, reset, measure, score: one trial. What the engine raises passes through. A
     load that outlives its time limit gives status "timeout" and what was generated."""
     trial = job.trial
+    # A server's GPUs, memory and energy are not this process's, nor are a cluster's.
+    remote = bool({SERVER, OTHER_MACHINES} & session.info.capabilities)
+    meter.wake()
     tell("preparing")
     warm_up, measured = session.requests(trial)
     tell("warm-up")
     unwarmed = _warm_up(session.backend, warm_up, trial.load, job.time_limit_s)
-    before = machine.machine_state()
+    on = None if remote else meter.gpus()
+    before = machine.machine_state(on)
     tell("load")
     meter.start()
-    with machine.GpuWatch() as watch:
+    with machine.GpuWatch(on) as watch:
         generations, status, error = _load(session.backend, measured, job, tell)
-    # A server's memory and energy are not this process's, nor are a cluster's.
-    remote = bool({SERVER, OTHER_MACHINES} & session.info.capabilities)
     reading = Reading(None, None) if remote else meter.read()
-    after = machine.machine_state()
+    after = machine.machine_state(on)
     others = watch.others(before.own | after.own)
     disturbance = machine.disturbance(before, after, watch.throttled, others, watch.busy)
     tell("scoring")

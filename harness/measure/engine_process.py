@@ -72,7 +72,11 @@ class EngineProcess:
         return self._process.poll() is None
 
     def start(
-        self, open_session: Callable[[Trial], Any], trial: Trial, limit_s: float, listener: Listener
+        self,
+        open_session: Callable[[Trial], Any],
+        trial: Trial,
+        limit_s: float | None,
+        listener: Listener,
     ) -> Ready | NoResult:
         """Have the engine loaded for `trial`."""
         listener("loading")

@@ -15,11 +15,13 @@ from harness.core.errors import UserError
 from harness.core.nouns import Trial, TrialRecord
 from harness.measure.engine_process import EngineProcess, Listener
 from harness.measure.machine import gpu
-from harness.measure.machine.meters import Footprint, available_memory
+from harness.measure.machine.meters import Footprint, available_memory, family
+from harness.measure.machine.placement import Placement
 from harness.measure.messages import NoResult, Ready, TrialJob
 from harness.measure.versions.version import CodeVersion
 
 SETUP_LIMIT_S = 1800.0
+"""For an engine to start, where the time limit of its trials is not longer."""
 MAX_FAILED_STARTS = 2
 FOOTPRINT_MARGIN = 1.2
 """A loaded engine grows while it works."""
@@ -49,6 +51,8 @@ class Fleet:
         self._log_dir = log_dir
         self._alive: dict[str, EngineProcess] = {}
         self._footprints: dict[str, Footprint] = {}
+        self._gpus: dict[str, tuple[int, ...]] = {}
+        """Places of each engine's devices among the visible ones."""
         self._weight_bytes = weight_bytes
         self._weights: dict[str, int] = {}
         """Bytes of each engine's weights; 0 where nobody knows."""
@@ -114,13 +118,13 @@ class Fleet:
         self._weights[key] = self._weight_bytes(job.trial)
         self._make_room(key, needed)
         had_company = bool(self._alive)
-        answer = self._start(job.trial, listener, version)
+        answer = self._start(job, listener, version)
         if isinstance(answer, NoResult) and answer.passing:
             answer = replace(answer, by_user=answer.by_user and key not in self._footprints)
         elif isinstance(answer, NoResult) and not answer.by_user and (had_company or answer.killed):
             beside_rivals = not self._rivals.isdisjoint(self._alive)
             self.close()
-            answer = self._start(job.trial, listener, version)
+            answer = self._start(job, listener, version)
             # who does not start alone either has other reasons
             self.crowded |= beside_rivals and isinstance(answer, Ready)
         if isinstance(answer, Ready):
@@ -132,18 +136,27 @@ class Fleet:
         self._problems[key] = answer
         return answer
 
-    def _start(self, trial: Trial, listener: Listener, version: str) -> Ready | NoResult:
-        key = _key(version, trial)
+    def _start(self, job: TrialJob, listener: Listener, version: str) -> Ready | NoResult:
+        trial, key = job.trial, _key(version, job.trial)
+        placement = Placement()
         try:
             log = self._log(trial, version)
-            self._alive[key] = EngineProcess(log, self._versions[version])
+            engine = EngineProcess(log, self._versions[version])
         except OSError as error:
             where = error.filename or "starting an engine's process"
             raise UserError(f"{where}: {error.strerror or error}; the sweep cannot go on") from None
-        answer = self._alive[key].start(self._open_session, trial, SETUP_LIMIT_S, listener)
-        if isinstance(answer, NoResult):
-            self._retire(key, at_once=True)
-        return answer
+        self._alive[key] = engine
+        limit_s = None if job.time_limit_s is None else max(SETUP_LIMIT_S, job.time_limit_s)
+        answer = engine.start(self._open_session, trial, limit_s, listener)
+        if isinstance(answer, Ready):
+            placement.settle()
+            self._gpus[key] = placement.gpus(family(engine.pid))
+            return answer
+        self._retire(key, at_once=True)
+        if answer.status != "timeout":
+            return answer
+        longer = f"; a 'time_limit_s' above {SETUP_LIMIT_S:g} holds for an engine's start too"
+        return replace(answer, error=answer.error + longer)
 
     def _log(self, trial: Trial, version: str) -> Path | None:
         if self._log_dir is None:
@@ -175,8 +188,11 @@ class Fleet:
         reserve = MEMORY_RESERVE * psutil.virtual_memory().total
         if available_memory() - FOOTPRINT_MARGIN * need.resident < reserve:
             return False
-        free = gpu.memory_free()
-        return free is None or free >= FOOTPRINT_MARGIN * need.device
+        # one never loaded: spread as the one that has the most devices, on the first ones
+        spread = max(self._gpus.values(), key=len, default=(0,))
+        on = self._gpus.get(key) or spread or (0,)
+        free = gpu.memory_free(on)
+        return free is None or free >= FOOTPRINT_MARGIN * need.device / len(on)
 
     def _expected(self, key: str) -> Footprint:
         """Of an engine never loaded before: as large as the largest one so far, and by as much

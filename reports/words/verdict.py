@@ -233,7 +233,7 @@ def _trust(cells: Sequence[Cell]) -> tuple[str, str, str]:
     caption = f"{valid} of {counted(trials, 'trial')}{lost}"
     if valid + without == trials:
         if not all(c.noise_checked for c in cells):
-            return "not checked", "warn", f"{caption}; noise on the server cannot be seen"
+            return "not checked", "warn", f"{caption}; not all noise can be seen from here"
         return "valid", "good", caption
     return ("partly valid", "warn", caption) if valid or part else ("not valid", "bad", caption)
 

@@ -1,7 +1,8 @@
 """The reasons for which a trial, or what compares it, is not to be believed: each said once.
 
-Whoever finds one begins its text with the slug and a colon: `harness.measure.checks` before the
-trial is stored, `results.compare.validity` when it is shown.
+Whoever finds one begins its text with the slug and a colon: `harness.measure.checks` and
+`harness.measure.machine.noise` before the trial is stored, `results.compare.validity` when it is
+shown.
 """
 
 from __future__ import annotations
@@ -100,26 +101,29 @@ REASONS = (
     Reason(
         "clocks-throttled",
         "times",
-        "thermal events of the processor's cores or packages, or a GPU slowed down by heat or by "
-        "the power brake: looked at every half second during the load, and taken from NVML's count "
-        "of thermal violations where the device has one. The power cap, which GPUs run into under "
-        "full load, is no reason",
+        "thermal events of the processor's cores or packages, or a GPU of the engine's slowed "
+        "down by heat or by the power brake: looked at every half second during the load, and "
+        "taken from NVML's count of thermal violations where the device has one. The power cap, "
+        "which GPUs run into under full load, is no reason",
         passes=True,
     ),
     Reason(
         "machine-noisy",
         "times",
-        "over 1% of CPU time stolen by other guests, over 10% used by others, another process that "
-        "computed on the same GPU, a machine that slept for over 1 s, or the same work 25% slower "
-        "at one end of the trial. What a GPU computes is not the host's: the share of the time in "
-        "which one did counts as steady",
+        "over 1% of CPU time stolen by other guests, over 1% of the time in which a CPU quota "
+        "(control group, container) held threads back, over 10% used by others, another process "
+        "that computed on a GPU of the engine's, a machine that slept for over 1 s, or the same "
+        "work 25% slower at one end of the trial. CPU time is that of the cores that the run may "
+        "use. What a GPU computes is not the host's: the share of the time in which one of the "
+        "engine's did counts as steady",
         passes=True,
     ),
     Reason(
         NOT_CHECKED,
         "times",
-        "a remark: a server's own machine cannot be seen from here, so that nothing says whether "
-        'it was disturbed. `show` and the page have "not checked" for such a trial, not "valid"',
+        "a remark: a server's own machine cannot be seen from here, or the driver does not list "
+        "the engine's processes (as in a container), so that nothing says who else computed on its "
+        'GPU. `show` and the page have "not checked" for such a trial, not "valid"',
     ),
     Reason(
         IMPORTED,

@@ -77,9 +77,10 @@ RESOURCES = (
         name="peak_memory_bytes",
         section="resources",
         unit="bytes",
-        text="On a GPU the device memory of the engine's processes at the end of the load, on a "
-        "CPU the peak of their resident sets, summed; undefined for a server, whose memory is not "
-        "the client's.",
+        text="On a machine with a GPU the device memory of the engine's processes at the end of "
+        "the load (where the driver does not list them, by what it grew while the engine was "
+        "loaded and at work), on any other the peak of their resident sets, summed; undefined for "
+        "a server, whose memory is not the client's.",
         formula=lambda t: t.record.peak_memory_bytes,
         better="smaller",
     ),
@@ -87,8 +88,8 @@ RESOURCES = (
         name="energy_j",
         section="resources",
         unit="J",
-        text="NVML's counter over the load, whole devices; undefined without a GPU and for a "
-        "server.",
+        text="NVML's counter over the load, of the whole devices that the engine is on; undefined "
+        "without a GPU, on a slice of one (MIG) and for a server.",
         formula=lambda t: t.record.energy_j,
         better="smaller",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,3 +67,21 @@ def test_products_are_of_the_dtype_that_is_multiplied_faster(
         slow[:] = [other]
         assert 1 in ceilings._cpu().bf16_flop_per_s
         assert multiplied[-1] == fast
+
+
+def test_a_cache_whose_size_is_not_told_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As on virtual machines with ARM cores, after all that was measured."""
+    told = [("1", "Data", "64K"), ("1", "Instruction", "64K"), ("2", "Unified", None)]
+    for number, (level, kind, size) in enumerate([*told, ("3", "Unified", "32768K")]):
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        (folder / "level").write_text(f"{level}\n")
+        (folder / "type").write_text(f"{kind}\n")
+        if size is not None:
+            (folder / "size").write_text(f"{size}\n")
+    monkeypatch.setattr(ceilings, "CACHES", tmp_path)
+    assert ceilings._caches() == {"L1d": 64 * 1024, "L3": 32 * 2**20}
+    monkeypatch.setattr(ceilings, "CACHES", tmp_path / "nothing")
+    assert ceilings._caches() == {}

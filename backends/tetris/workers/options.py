@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from backends.tetris.workers.places import ProcessPlace, StagePlace
 from harness.core.backend import Option
 from harness.core.errors import UserError, nearest
 from harness.core.names import OTHER_MACHINES
+from harness.core.processes.cores import usable_cores
 
 HERE = "local"
 """A Ray of this machine alone, which is started for the stages."""
@@ -97,10 +97,11 @@ def capabilities(options: Mapping[str, Any]) -> frozenset[str]:
 
 
 def default_threads(options: Mapping[str, Any], workers: int) -> int:
-    """Of a stage: this machine's cores are shared out, those of a cluster are reserved."""
+    """Of a stage: the cores that can be used here are shared out, those of a cluster are
+    reserved."""
     if not is_here(options):
         return max(1, int(reserved(options).get(CPU, 1)))
-    return max(1, len(os.sched_getaffinity(0)) // workers)
+    return max(1, usable_cores() // workers)
 
 
 def stage_device(options: Mapping[str, Any], here: str) -> str:

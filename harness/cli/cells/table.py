@@ -197,7 +197,7 @@ def _notes(
     if any(c["valid"] and c["repeats_used"] < c["repeats"] for c in cells):
         yield "valid (2 of 3): so many repeats used; the others were disturbed and are left out"
     if any(c["valid"] and not c["noise_checked"] for c in cells):
-        yield "not checked: nobody can see from here what else the server's machine did"
+        yield "not checked: nobody can see from here what others did on the machine or its GPU"
     for way in dict.fromkeys(c.get(TOKEN_COUNTING) for c in cells):
         if way is not None:
             yield f"a server's tokens are counted by {COUNTED_BY.get(way, way)}"

@@ -13,7 +13,6 @@ many batches under way as keep both of its stages busy.
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from harness.cli.planning.serving_process import ServedBatch, ServingProcess, served
+from harness.core.processes.cores import usable_cores
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ class ServedCosts:
             "classifier": asked,
             "classifier-early-exit": every,
         }
-        copies = max(1, len(os.sched_getaffinity(0)) // threads)
+        copies = max(1, usable_cores() // threads)
         with contextlib.ExitStack() as opened:
             self._workers = [ServingProcess(model, directory, kinds) for _ in range(copies)]
             for worker in self._workers:

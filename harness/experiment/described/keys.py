@@ -226,7 +226,7 @@ TOP: dict[str, Schema] = {
     ),
     "time_limit_s": said(
         {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_LIMIT_S},
-        "Of each phase of a trial.",
+        "Of each phase of a trial; above 1800 s of an engine's start too.",
         600,
         default=3600.0,
     ),

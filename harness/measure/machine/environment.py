@@ -8,13 +8,14 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from harness.core.nouns import canonical_json
+from harness.core.processes.cores import cpu_quota
 from harness.measure.machine import ceilings, gpu, tuning
 
 PACKAGES = (
@@ -56,8 +57,9 @@ def environment() -> dict[str, Any]:
         "packages": {name: v for name in PACKAGES if (v := _version(name)) is not None},
         "affinity": tuning.affinity(),
         "niceness": tuning.niceness(),
-        "cpu_quota": tuning.cpu_quota(),
+        "cpu_quota": cpu_quota(),
         "variables": tuning.variables(),
+        "gpu_variables": tuning.gpu_variables(),
         "commit": _commit(),
         "load_average": list(os.getloadavg()),
     }
@@ -79,12 +81,38 @@ def fingerprint(environment: Mapping[str, Any]) -> str:
 
 
 def _cpu_model() -> str:
+    told: list[tuple[str, str]] = []
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             name, _, value = line.partition(":")
-            if name.strip() in ("model name", "Model"):
-                return value.strip()
-    return platform.processor() or platform.machine()
+            told.append((name.strip(), value.strip()))
+    for name, value in told:
+        if name in ("model name", "Model"):
+            return value
+    return _arm_model(told) or _apple_model() or platform.processor() or platform.machine()
+
+
+def _arm_model(told: Iterable[tuple[str, str]]) -> str:
+    """By the numbers that 64-bit ARM has in the place of a name, each kind of core once; empty
+    where there are none."""
+    fields = {"CPU implementer": "implementer", "CPU part": "part", "CPU variant": "variant"}
+    kinds: list[dict[str, str]] = []
+    for name, value in told:
+        if name == "CPU implementer":  # the first of a core's
+            kinds.append({})
+        if name in fields and kinds:
+            kinds[-1][fields[name]] = value
+    words = {
+        " ".join(f"{name} {kind[name]}" for name in fields.values() if name in kind)
+        for kind in kinds
+    }
+    return f"{platform.machine()} {', '.join(sorted(words))}" if words else ""
+
+
+def _apple_model() -> str:
+    if platform.system() != "Darwin":
+        return ""
+    return said("sysctl", "-n", "machdep.cpu.brand_string") or ""
 
 
 def _usable_cores() -> int:
@@ -116,7 +144,11 @@ def _commit() -> str | None:
 def git(root: Path, *arguments: str, timeout_s: float = 5.0) -> str | None:
     """What git says in a checkout, without the space around it; None where it says no, or nothing
     in time."""
-    command = ["git", "-C", str(root), *arguments]
+    return said("git", "-C", str(root), *arguments, timeout_s=timeout_s)
+
+
+def said(*command: str, timeout_s: float = 5.0) -> str | None:
+    """What a program prints, without the space around it; None where it fails, or is not there."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_s, check=True

@@ -2,9 +2,10 @@
 
 Peak memory on a CPU: the resident set's peak (VmHWM), reset when the trial begins by writing 5 to
 /proc/PID/clear_refs, summed over the engine's processes. The peaks need not coincide and shared
-pages count in each, so with several processes the sum is an upper bound. On a GPU: device memory of
-the engine's processes when the load has ended; the allocators of PyTorch and vLLM do not give
-memory back, so that is the peak. Energy: NVML's counter, difference over the load, whole devices.
+pages count in each, so with several processes the sum is an upper bound. On a machine with a GPU:
+device memory of the engine's processes when the load has ended; the allocators of PyTorch and vLLM
+do not give memory back, so that is the peak. Energy: NVML's counter, difference over the load, of
+the whole devices that the engine is on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from harness.measure.machine import gpu
+from harness.measure.machine.placement import Placement
 
 RESET_PEAK = "5"
 
@@ -45,23 +47,35 @@ class Meter:
 
     def __init__(self, excluded: int | None = None) -> None:
         self._excluded = excluded
-        self._device_before = gpu.memory_used()
+        self._placement = Placement()
+        self._on: tuple[int, ...] = ()
         self._energy_before: float | None = None
+
+    def wake(self) -> None:
+        """A trial of this engine is prepared: what others have loaded until now is not its own."""
+        self._placement.wake()
+
+    def gpus(self) -> tuple[int, ...]:
+        """Places of the engine's devices among the visible ones (`gpu.devices`)."""
+        self._placement.settle()
+        return self._placement.gpus(self._pids())
 
     def start(self) -> None:
         """Begin a trial: forget earlier peaks, note the energy counter."""
         for pid in self._pids():
             with contextlib.suppress(OSError):
                 Path(f"/proc/{pid}/clear_refs").write_text(RESET_PEAK)
-        self._energy_before = gpu.energy_j()
+        self._on = self.gpus()
+        self._energy_before = gpu.energy_j(self._on)
 
     def read(self) -> Reading:
         """What was taken since `start`."""
-        now = gpu.energy_j()
+        now = gpu.energy_j(self._on)
         energy = None if now is None or self._energy_before is None else now - self._energy_before
-        device = self._device_memory()
-        peak = sum(_status_bytes(pid, "VmHWM") for pid in self._pids()) or None
-        return Reading(peak if device is None else device, energy)
+        if gpu.devices():  # where the device does not tell, the host's memory is no answer
+            return Reading(self._device_memory(), energy)
+        peak = sum(_status_bytes(pid, "VmHWM") for pid in self._pids())
+        return Reading(peak or None, energy)
 
     def footprint(self) -> Footprint:
         """What the engine occupies now."""
@@ -69,17 +83,19 @@ class Meter:
         return Footprint(resident, self._device_memory() or 0)
 
     def _pids(self) -> set[int]:
-        """This process and its descendants, the excluded one aside."""
-        return {os.getpid(), *(c.pid for c in psutil.Process().children(True))} - {self._excluded}
+        return family(os.getpid()) - {self._excluded}
 
     def _device_memory(self) -> int | None:
-        """The engine's; where the driver knows no processes, the growth since before loading."""
-        if self._device_before is None:
-            return None
-        used = gpu.memory_used(self._pids())
-        if used is None:
-            used = (gpu.memory_used() or 0) - self._device_before
-        return used if used > 0 else None
+        self._placement.settle()
+        return self._placement.memory(self._pids())
+
+
+def family(pid: int) -> set[int]:
+    """A process and its descendants; itself alone once it is gone."""
+    found = {pid}
+    with contextlib.suppress(psutil.Error):
+        found.update(child.pid for child in psutil.Process(pid).children(recursive=True))
+    return found
 
 
 def available_memory() -> int:

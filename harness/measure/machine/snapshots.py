@@ -7,7 +7,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +15,7 @@ from typing import Any, Self
 import psutil
 
 from harness.measure.machine import gpu
+from harness.measure.machine.processors import held_s, processor_time
 
 PROBE_ROUNDS = 5
 PROBE_LOOPS = 20_000
@@ -27,10 +28,10 @@ CLOCK_OF_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """One snapshot. CPU times are seconds summed over all cores since boot."""
+    """One snapshot. CPU times are seconds since boot, of all cores that the sweep may use."""
 
     total_s: float
-    """Time that all cores had."""
+    """Time that these cores had."""
     busy_s: float
     steal_s: float
     """Time that the hypervisor gave to other guests."""
@@ -41,18 +42,23 @@ class MachineState:
     throttle_events: int
     """Thermal throttle events of all cores since boot."""
     gpu_throttled: tuple[str, ...] = ()
-    """Why a GPU ran below its clocks at this moment."""
+    """Why a GPU of the engine's ran below its clocks at this moment."""
     gpu_thermal_s: float = 0.0
-    """For how long heat has slowed GPUs down since the driver was loaded."""
+    """For how long heat has slowed these GPUs down since the driver was loaded."""
     own: frozenset[int] = frozenset()
     """Ids of the sweep's processes."""
     asleep_s: float = 0.0
     """For how long the machine has slept since boot."""
+    held_s: float = 0.0
+    """For how long a quota has held threads back, for each core's worth of time that it allows."""
+    at_s: float = 0.0
+    """When, by the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """What happened on the machine between two snapshots; shares are of all cores' time."""
+    """What happened on the machine between two snapshots; shares are of the time of the cores that
+    the sweep may use."""
 
     stolen_share: float
     others_share: float
@@ -61,37 +67,38 @@ class Disturbance:
     """The slower probe over the faster one: 1 on a steady machine."""
     throttle_events: int
     gpu_throttled: tuple[str, ...]
-    gpu_others: int = 0
-    """Processes outside the sweep that computed on a GPU that it computed on."""
+    gpu_others: int | None = 0
+    """Processes outside the sweep that computed on a GPU of the engine's; None: nobody knows."""
     gpu_busy: float = 0.0
-    """Share of the load's time in which a GPU computed."""
+    """Share of the load's time in which a GPU of the engine's computed."""
     asleep_s: float = 0.0
     """For how long the machine slept, which stops the clock that stamps are of."""
+    held_share: float = 0.0
+    """Share of the time for which a quota held threads back."""
 
     def to_json(self) -> dict[str, Any]:
         """For the record's environment."""
         return {**asdict(self), "gpu_throttled": list(self.gpu_throttled)}
 
 
-def machine_state() -> MachineState:
-    """Take a snapshot; costs 5 to 15 ms, so never inside the timed window."""
-    times = psutil.cpu_times()
-    idle = times.idle + getattr(times, "iowait", 0.0)
-    steal = getattr(times, "steal", 0.0)
-    # Guest time is already part of user and nice time.
-    busy = times.user + times.nice + times.system + _optional(times, "irq", "softirq")
+def machine_state(on: Collection[int] | None = None) -> MachineState:
+    """Take a snapshot; costs 5 to 15 ms, so never inside the timed window. `on`: places of the GPUs
+    that count (`gpu.devices`); None: all."""
+    processors = processor_time()
     own = _own_processes()
     return MachineState(
-        total_s=idle + busy + steal,
-        busy_s=busy,
-        steal_s=steal,
+        total_s=processors.total_s,
+        busy_s=processors.busy_s,
+        steal_s=processors.steal_s,
         own_s=_cpu_s(own),
         probe_s=_probe(),
         throttle_events=_throttle_events(),
-        gpu_throttled=gpu.throttled(),
-        gpu_thermal_s=gpu.thermal_violation_s(),
+        gpu_throttled=gpu.throttled(on),
+        gpu_thermal_s=gpu.thermal_violation_s(on),
         own=frozenset(process.pid for process in own),
         asleep_s=time.clock_gettime(CLOCK_OF_SLEEP) - time.clock_gettime(time.CLOCK_MONOTONIC),
+        held_s=held_s(),
+        at_s=time.clock_gettime(time.CLOCK_MONOTONIC),
     )
 
 
@@ -100,13 +107,15 @@ class GpuWatch:
 
     A thread of its own, every `WATCH_S` and once at the end; none where there is no GPU. Nothing
     like it is done for processors: their counters of time and of thermal events add up by
-    themselves, and asking a core for its frequency interrupts it.
+    themselves, and asking a core for its frequency interrupts it. `on`: places of the GPUs that
+    count (`gpu.devices`); None: all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on: Collection[int] | None = None) -> None:
+        self._on: Sequence[int] = range(len(gpu.devices())) if on is None else tuple(on)
         self._seen: set[str] = set()
-        self._holders: set[int] = set()
-        self._computing: set[int] = set()
+        self._holders: dict[int, set[int]] = {place: set() for place in self._on}
+        self._computing: dict[int, set[int]] = {place: set() for place in self._on}
         self._busy: list[float] = []
         self._begin_us = time.time_ns() // 1000
         self._over = threading.Event()
@@ -122,13 +131,15 @@ class GpuWatch:
         """Share of the time so far in which the busiest GPU computed."""
         return statistics.fmean(self._busy) if self._busy else 0.0
 
-    def others(self, own: Set[int]) -> int:
-        """How many processes other than these computed on the GPUs. 0 where none of these is among
-        those that the driver lists: it may know them by other numbers, or they use no GPU."""
-        return len(self._computing - own) if self._holders & own else 0
+    def others(self, own: Set[int]) -> int | None:
+        """How many processes other than these computed on the GPUs. None where nobody knows: the
+        driver lists none of these on one of the GPUs, since it knows them by other numbers."""
+        told = [place for place in self._on if self._holders[place] & own]
+        found = {pid for place in told for pid in self._computing[place]} - own
+        return len(found) if found or len(told) == len(self._on) else None
 
     def __enter__(self) -> Self:
-        if gpu.devices():
+        if self._on:
             self._thread.start()
         return self
 
@@ -141,17 +152,18 @@ class GpuWatch:
         over = False
         while not over:
             over = self._over.wait(WATCH_S)
-            self._seen.update(gpu.throttled())
-            self._holders |= gpu.holders()
-            self._computing |= gpu.computing(self._begin_us)
-            self._busy.append(gpu.busy_share())
+            self._seen.update(gpu.throttled(self._on))
+            for place in self._on:
+                self._holders[place] |= gpu.holders(place)
+                self._computing[place] |= gpu.computing(place, self._begin_us)
+            self._busy.append(gpu.busy_share(self._on))
 
 
 def disturbance(
     before: MachineState,
     after: MachineState,
     during: tuple[str, ...] = (),
-    gpu_others: int = 0,
+    gpu_others: int | None = 0,
     gpu_busy: float = 0.0,
 ) -> Disturbance:
     """What lies between `before` and `after`; `during`: why GPUs were slow in between, which
@@ -160,6 +172,7 @@ def disturbance(
     counted = (f"thermal slowdown for {heat:.3g} s",) if heat > 0 else ()
     total = max(after.total_s - before.total_s, 1e-9)
     others = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
+    held = max(after.held_s - before.held_s, 0.0) / max(after.at_s - before.at_s, 1e-9)
     probes = sorted([before.probe_s, after.probe_s])
     return Disturbance(
         stolen_share=max(after.steal_s - before.steal_s, 0.0) / total,
@@ -172,11 +185,8 @@ def disturbance(
         gpu_others=gpu_others,
         gpu_busy=gpu_busy,
         asleep_s=after.asleep_s - before.asleep_s,
+        held_share=min(held, 1.0),  # more threads wait for it than it is worth cores
     )
-
-
-def _optional(times: object, *names: str) -> float:
-    return float(sum(getattr(times, name, 0.0) for name in names))
 
 
 def _own_processes() -> list[psutil.Process]:

@@ -1,13 +1,16 @@
 """What this process was started with that changes how fast engines run, or what they compute: the
-variables of their libraries, the cores, the priority and the share of time that it has."""
+variables of their libraries, the cores and the priority that it has. (Its share of time:
+`harness.core.processes.cores`.)"""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path, PurePath
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+
+from harness.core.processes import cores
+from harness.core.processes.gpus import ORDER, VISIBLE
 
 LIBRARIES = (
     *("ATEN", "BLIS", "CUBLAS", "CUBLASLT", "CUDA", "CUDNN", "DNNL", "FLASHINFER", "GLIBC", "GOMP"),
@@ -16,6 +19,8 @@ LIBRARIES = (
     *("TORCHINDUCTOR", "TRITON", "VLLM"),
 )
 """A variable belongs to a library when its name is one of these and an underscore, and more."""
+GPUS = (VISIBLE, ORDER)
+"""Which GPUs there are for CUDA, and how it numbers them."""
 INTERPRETER = ("PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONTRACEMALLOC")
 PRELOAD = "LD_PRELOAD"
 """Of the libraries named there the file names count: where they lie is not told."""
@@ -51,14 +56,19 @@ def variables(environment: Mapping[str, str] = STARTED_WITH) -> dict[str, str]:
 
 def _counts(name: str) -> bool:
     of_library = name.startswith(tuple(f"{library}_" for library in LIBRARIES))
-    return (of_library or name in INTERPRETER) and not _UNTOLD.search(name)
+    return (of_library or name in INTERPRETER) and not (name in GPUS or _UNTOLD.search(name))
+
+
+def gpu_variables() -> dict[str, str]:
+    """Those that choose among the GPUs, as they are now. They pin nothing: one machine's scheduler
+    gives this GPU and then that one, and what kind it is stands with the machine."""
+    return {name: os.environ[name] for name in GPUS if name in os.environ}
 
 
 def affinity() -> str | None:
     """The cores that this process may run on, as ``0-3,8``; None where the system does not say."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None
-    return _ranges(os.sched_getaffinity(0))
+    own = cores.own_cores()
+    return None if own is None else _ranges(own)
 
 
 def _ranges(numbers: Iterable[int]) -> str:
@@ -74,31 +84,3 @@ def _ranges(numbers: Iterable[int]) -> str:
 def niceness() -> int:
     """The priority of this process: 0 is the usual one, 19 the last in the queue."""
     return os.getpriority(os.PRIO_PROCESS, 0)
-
-
-def cpu_quota(root: Path = Path("/")) -> float | None:
-    """Cores' worth of time that the control groups around this process allow; None: no limit."""
-    return min(_quotas(root), default=None)
-
-
-def _quotas(root: Path) -> Iterator[float]:
-    groups = root / "sys/fs/cgroup"
-    with contextlib.suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, group = line.split(":", 2)
-            # In a container the path is the host's: what is mounted is its own group, at the top.
-            own = PurePath(group.lstrip("/"))
-            for folder in (own, *own.parents):
-                if not controllers:
-                    yield from _quota([groups / folder / "cpu.max"])
-                elif "cpu" in controllers.split(","):
-                    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-                    yield from _quota([groups / "cpu" / folder / name for name in names])
-
-
-def _quota(files: list[Path]) -> Iterator[float]:
-    """Of one group; nothing where it has none ("max", or -1)."""
-    with contextlib.suppress(OSError, ValueError):
-        allowed, period = (int(word) for file in files for word in file.read_text().split())
-        if allowed > 0 and period > 0:
-            yield round(allowed / period, 3)

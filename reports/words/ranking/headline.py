@@ -238,7 +238,7 @@ def trust_line(cells: Sequence[Cell]) -> str:
     total, valid = sum(cell.trials for cell in cells), sum(cell.valid_trials for cell in cells)
     failed = sum(cell.failed for cell in cells)
     unseen = sum(cell.trials for cell in cells if not cell.noise_checked)
-    seen = f" Noise on the server was not checked in {unseen} of them." if unseen else ""
+    seen = f" Noise was not checked in {unseen} of them." if unseen else ""
     if valid == total:
         return f"All {counted(total, 'trial')} are valid.{seen}"
     part, without = (sum(getattr(c, n) for c in cells) for n in ("partly_valid", "left_out"))

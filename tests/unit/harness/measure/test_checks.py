@@ -217,6 +217,7 @@ def test_answers_cut_short_by_the_engine_invalidate() -> None:
     [
         ({"stolen_share": 0.03}, "machine-noisy", "3.0% of CPU time went to other guests"),
         ({"others_share": 0.4}, "machine-noisy", "other processes used 40% of CPU time"),
+        ({"held_share": 0.25}, "machine-noisy", "held its threads back for 25.0% of the time"),
         ({"probe_ratio": 1.6}, "machine-noisy", "1.60 times as long"),
         ({"gpu_others": 1}, "machine-noisy", "1 other process computed on the same GPU"),
         ({"gpu_others": 2}, "machine-noisy", "2 other processes computed on the same GPU"),
@@ -238,6 +239,7 @@ def test_a_disturbed_machine_invalidates(change: dict[str, Any], slug: str, part
     [
         ("stolen_share", 0.01, 0.0101),
         ("others_share", 0.10, 0.101),
+        ("held_share", 0.01, 0.0101),
         ("probe_ratio", 1.25, 1.26),
         ("throttle_events", 0, 1),
         ("asleep_s", 1.0, 1.1),
@@ -277,6 +279,15 @@ def test_a_servers_own_work_is_not_noise() -> None:
     unseen = "noise-not-checked: what else the cluster's machines did cannot be seen from here"
     assert check(good(100), busy, cluster) == (True, [unseen])
     assert not check(good(100), stolen, cluster)[0]
+
+
+def test_where_the_gpus_users_cannot_be_seen_nobody_says_it_was_quiet() -> None:
+    unknown = dataclasses.replace(QUIET, gpu_others=None)
+    valid, [reason] = check(good(100), unknown)
+    assert valid
+    assert reason.startswith("noise-not-checked: whether others computed on the same GPU")
+    server = dataclasses.replace(INFO, capabilities=frozenset({"server", "cold-reset"}))
+    assert check(good(100), unknown, server) == (True, NOT_SEEN)
 
 
 def test_percentile_is_the_one_that_is_published() -> None:

@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import replace
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
@@ -16,90 +16,17 @@ from typing import Any
 import pytest
 
 from harness.core.errors import UnavailableError, UserError
-from harness.core.nouns import BackendInfo, Commit, Generation, Load, Request, Trial, TrialRecord
+from harness.core.nouns import Load
 from harness.measure import child
-from harness.measure.child import run_trial
 from harness.measure.load_loop import TrialTimeout
 from harness.measure.machine import gpu
 from harness.measure.machine import snapshots as machine
-from harness.measure.machine.meters import Meter, Reading
 from harness.measure.machine.snapshots import MachineState
-from harness.measure.messages import NoResult, TrialJob
-from tests.support.harness.puppet import Puppet
-from tests.support.harness.sessions import make_trial
+from harness.measure.messages import NoResult
+from tests.support.harness.diary import QUIET, DiarySession, FakeMeter, run
 from tests.support.harness.virtual_time import VirtualTime, install
 
 ROOT = Path(__file__).parents[4]
-QUIET = MachineState(100.0, 40.0, 1.0, 30.0, 0.002, 5, own=frozenset({os.getpid()}))
-
-
-class Diary(Puppet):
-    """Writes down what it is asked for, and what it was asked for at once."""
-
-    def __init__(self, log: list[str], work: Callable[[], None]) -> None:
-        super().__init__(work=work)
-        self.log = log
-
-    def submit(self, request: Request) -> None:
-        super().submit(request)
-        self.log.append(request.id)
-
-    def poll(self) -> list[Commit]:
-        self.log.append(f"{len(self.in_flight)} at once")
-        return super().poll()
-
-    def reset(self) -> None:
-        super().reset()
-        self.log.append("reset")
-
-
-@dataclass
-class DiarySession:
-    """Two warm-up requests and a few measured ones on a `Diary`."""
-
-    warm_up: int = 2
-    capabilities: frozenset[str] = frozenset()
-    work: Callable[[], None] = lambda: None
-    log: list[str] = field(default_factory=list)
-    setup_s: float = 1.5
-
-    def __post_init__(self) -> None:
-        self.backend = Diary(self.log, self.work)
-
-    @property
-    def info(self) -> BackendInfo:
-        return replace(self.backend.info, capabilities=self.capabilities)
-
-    def requests(self, trial: Trial) -> tuple[list[Request], list[Request]]:
-        self.log.append("requests")
-        warm_up = [Request(f"w{i}", (1,), 4) for i in range(self.warm_up)]
-        return warm_up, [Request(f"r{i}", (1,), 4) for i in range(trial.requests)]
-
-    def remarks(self, trial: Trial) -> list[str]:
-        return ["lengths-cut: so many"] * (trial.max_new_tokens == 3)
-
-    def finish(
-        self, trial: Trial, generations: list[Generation]
-    ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
-        self.log.append("finish")
-        answered = [g.request_id for g in generations]
-        return dict.fromkeys(answered, "text"), {name: {"exact_match": 1.0} for name in answered}
-
-    def close(self) -> None: ...
-
-
-class FakeMeter(Meter):
-    """Made for a machine that counts energy."""
-
-    def __init__(self, log: list[str]) -> None:
-        self.log = log
-
-    def start(self) -> None:
-        self.log.append("meter")
-
-    def read(self) -> Reading:
-        self.log.append("reading")
-        return Reading(7_000_000, 12.5)
 
 
 @pytest.fixture(autouse=True)
@@ -113,21 +40,8 @@ def states(monkeypatch: pytest.MonkeyPatch) -> list[MachineState]:
     """The machine before and after the load, for a test to change."""
     two = [QUIET, replace(QUIET, total_s=110.0, busy_s=45.0, own_s=35.0)]
     given = iter(two)
-    monkeypatch.setattr(machine, "machine_state", lambda: next(given))
+    monkeypatch.setattr(machine, "machine_state", lambda on: next(given))
     return two
-
-
-def run(session: DiarySession, requests: int = 6, **changes: Any) -> TrialRecord:
-    trial = replace(make_trial(requests=requests), **changes)
-    told: list[Any] = []
-    job = TrialJob("a-key", trial, {"cpu": "x"}, 60.0)
-
-    def tell(message: Any) -> None:
-        if isinstance(message, str):
-            session.log.append(f"[{message}]")
-        told.append(message)
-
-    return run_trial(session, job, FakeMeter(session.log), tell)
 
 
 @pytest.mark.usefixtures("states")
@@ -204,7 +118,8 @@ def test_a_gpu_slowed_down_during_the_load_makes_the_trial_invalid(
     monkeypatch.setattr(machine, "WATCH_S", 0.001)
     looked, phases = threading.Event(), list[str]()
 
-    def throttled() -> tuple[str, ...]:
+    def throttled(on: Collection[int]) -> tuple[str, ...]:
+        assert [*on] == [0]
         if phases[-1:] != ["load"]:
             return ()
         looked.set()
@@ -219,13 +134,39 @@ def test_a_gpu_slowed_down_during_the_load_makes_the_trial_invalid(
     monkeypatch.setattr(gpu, "throttled", throttled)
     for name in ("holders", "computing"):
         monkeypatch.setattr(gpu, name, lambda *_: QUIET.own | {1})
-    monkeypatch.setattr(gpu, "busy_share", lambda: 0.75)
+    monkeypatch.setattr(gpu, "busy_share", lambda on: 0.75)
     record = run(DiarySession(work=work), requests=2)
     assert not record.validity.valid
     assert record.validity.reasons[0] == "clocks-throttled: GPU: hardware slowdown"
     found = record.environment["disturbance"]
     assert (found["gpu_others"], found["gpu_busy"]) == (1, 0.75)
     assert found["gpu_throttled"] == ["hardware slowdown"]
+
+
+@pytest.mark.usefixtures("states")
+@pytest.mark.parametrize(("capabilities", "watched"), [((), (0,)), (("server",), None)])
+def test_only_the_engines_gpus_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, capabilities: tuple[str, ...], watched: tuple[int, ...] | None
+) -> None:
+    """Of a server nobody knows which: all are."""
+    asked: list[Any] = []
+    state = machine.machine_state
+
+    def noted(on: Any) -> MachineState:
+        asked.append(on)
+        return state(on)
+
+    monkeypatch.setattr(machine, "machine_state", noted)
+    monkeypatch.setattr(FakeMeter, "gpus", lambda meter: (0,))
+    watch = machine.GpuWatch
+
+    def watching(on: Any) -> machine.GpuWatch:
+        asked.append(on)
+        return watch(())
+
+    monkeypatch.setattr(machine, "GpuWatch", watching)
+    run(DiarySession(capabilities=frozenset(capabilities)))
+    assert asked == [watched] * 3
 
 
 def test_the_guard_is_not_the_engines_and_no_child_inherits_the_pipe(
@@ -239,12 +180,15 @@ def test_the_guard_is_not_the_engines_and_no_child_inherits_the_pipe(
     def serve(channel: Any, meter: Any) -> None:
         served.append((os.get_inheritable(channel.fileno()), meter))
 
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "")
+    monkeypatch.delenv("CUDA_DEVICE_ORDER")
     monkeypatch.setattr(child, "_die_with", lambda parent: None)
     monkeypatch.setattr(child, "_fork_guard", lambda lifeline, channel: 4711)
     monkeypatch.setattr(child, "Meter", lambda excluded: f"without {excluded}")
     monkeypatch.setattr(child, "serve", serve)
     child.main(descriptor, -1, 0)
     assert served == [(False, "without 4711")]
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     ours.close()
     theirs.close()
 

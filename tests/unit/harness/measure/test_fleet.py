@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from harness.measure.engine_process import EngineProcess
+from harness.measure.messages import NoResult
 from harness.measure.sweep import SweepEvent
 from tests.support.harness.sessions import MemoryStore, make_trial
 from tests.support.harness.sweeping import gone, opened, sweep, wait_until
@@ -137,9 +140,28 @@ def test_an_engine_that_never_starts_is_killed_at_the_limit(
 ) -> None:
     monkeypatch.setattr("harness.measure.engine_process.KILL_GRACE_S", 0.1)
     monkeypatch.setattr("harness.measure.fleet.SETUP_LIMIT_S", 0.2)
-    _, [record] = sweep([make_trial(test={"start": "hang"})])
+    _, [record] = sweep([make_trial(test={"start": "hang"})], time_limit_s=0.1)
     assert record.status == "timeout"
-    assert record.error == "'loading' was not over within 0.2 s"
+    assert record.error == (
+        "'loading' was not over within 0.2 s; a 'time_limit_s' above 0.2 holds for an engine's "
+        "start too"
+    )
+
+
+@pytest.mark.parametrize(("limit_s", "given"), [(60.0, 1800.0), (7200.0, 7200.0), (None, None)])
+def test_an_engine_may_start_for_as_long_as_a_phase_may_take(
+    monkeypatch: pytest.MonkeyPatch, limit_s: float | None, given: float | None
+) -> None:
+    """A large model from a slow disk needs longer than half an hour."""
+    found: list[float | None] = []
+
+    def start(engine: Any, session: Any, trial: Any, limit: float | None, told: Any) -> NoResult:
+        found.append(limit)
+        return NoResult("failed", "no luck", by_user=True)
+
+    monkeypatch.setattr(EngineProcess, "start", start)
+    _, [record] = sweep([make_trial()], time_limit_s=limit_s)
+    assert (record.error, found) == ("no luck", [given])
 
 
 def test_what_an_engine_started_dies_with_it(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from backends.checkpoints import models
 from backends.tetris.workers.options import default_threads, reserved, stage_device
 from harness.core.errors import UserError
 from harness.core.nouns import Model
+from harness.core.processes import cores
 
 MODELS = {"tetris": "demo", "tetris-classifier": "demo-sentiment"}
 CLUSTER = "10.0.0.1:6379"
@@ -66,17 +66,24 @@ def test_without_ray_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cluster_s_actors_have_a_processor_and_its_threads() -> None:
     here = settings("tetris", {})
-    cores = len(os.sched_getaffinity(0))
-    assert default_threads(here, 1) == cores
-    assert default_threads(here, 2 * cores) == 1
+    usable = cores.usable_cores()
+    assert default_threads(here, 1) == usable
+    assert default_threads(here, 2 * usable) == 1
     local = settings("tetris", {"ray": "local"})
     assert reserved(local) == {}
-    assert default_threads(local, 1) == cores
+    assert default_threads(local, 1) == usable
     there = settings("tetris", {"ray": CLUSTER})
     assert reserved(there) == {"CPU": 1}
     assert default_threads(there, 1) == 1
     more = settings("tetris", {"ray": CLUSTER, "ray_resources": {"CPU": 8, "GPU": 0.5}})
     assert default_threads(more, 64) == 8
+
+
+def test_threads_are_no_more_than_a_quota_is_worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "own_cores", lambda: frozenset(range(16)))
+    monkeypatch.setattr(cores, "cpu_quota", lambda: 3.5)
+    assert default_threads(settings("tetris", {}), 1) == 4
+    assert default_threads(settings("tetris", {}), 2) == 2
 
 
 def test_stages_run_on_what_their_actors_have() -> None:

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from harness.measure.machine import snapshots as machine
+from harness.measure.machine.processors import ProcessorTime
 
 
 def test_every_kind_of_processor_time_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,12 +19,11 @@ def test_every_kind_of_processor_time_counts_once(monkeypatch: pytest.MonkeyPatc
         user=1.0, nice=2.0, system=4.0, idle=8.0, iowait=16.0, irq=32.0, softirq=64.0, steal=128.0,
         guest=0.5, guest_nice=0.5,
     )  # fmt: skip
-    monkeypatch.setattr(psutil, "cpu_times", lambda: times)
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: [] if percpu else times)
     found = machine.machine_state()
     assert (found.total_s, found.busy_s, found.steal_s) == (255.0, 103.0, 128.0)
-    monkeypatch.setattr(
-        psutil, "cpu_times", lambda: SimpleNamespace(user=1.0, nice=2.0, system=4.0, idle=8.0)
-    )
+    least = SimpleNamespace(user=1.0, nice=2.0, system=4.0, idle=8.0)
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: [] if percpu else least)
     found = machine.machine_state()
     assert (found.total_s, found.busy_s, found.steal_s) == (15.0, 7.0, 0.0)
 
@@ -73,3 +73,14 @@ def test_a_machine_that_slept_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     asleep_s = 3600.0
     found = machine.disturbance(before, machine.machine_state()).asleep_s
     assert found == pytest.approx(3600, abs=1)
+
+
+def test_a_state_is_of_the_own_cores_and_of_their_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([ProcessorTime(100.0, 10.0, 0.0), ProcessorTime(120.0, 14.0, 1.0)])
+    held = iter([5.0, 5.0 + 3600.0])
+    monkeypatch.setattr(machine, "processor_time", lambda: next(found))
+    monkeypatch.setattr(machine, "held_s", lambda: next(held))
+    before, after = machine.machine_state(()), machine.machine_state(())
+    assert (after.total_s, after.busy_s, after.steal_s) == (120.0, 14.0, 1.0)
+    assert after.at_s > before.at_s
+    assert machine.disturbance(before, after).held_share == 1.0

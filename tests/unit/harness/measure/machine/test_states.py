@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,13 @@ def test_thermal_events_are_those_of_cores_and_packages(
     assert machine._throttle_events() == 3 + 5 + 7
     (tmp_path / "cpu0/thermal_throttle/core_throttle_count").unlink()
     assert machine._throttle_events() == 2 + 5 + 7
+
+
+def test_what_a_quota_held_back_is_a_share_of_the_time() -> None:
+    """More threads may wait for it than it is worth cores."""
+    before = MachineState(100.0, 40.0, 1.0, 30.0, 0.002, 5, held_s=10.0, at_s=1000.0)
+    after = MachineState(120.0, 55.0, 2.0, 42.0, 0.002, 5, held_s=13.0, at_s=1060.0)
+    assert disturbance(before, after).held_share == pytest.approx(3 / 60)
+    assert disturbance(after, before).held_share == 0.0
+    assert disturbance(before, replace(after, held_s=500.0)).held_share == 1.0
+    assert disturbance(before, after).to_json()["held_share"] == pytest.approx(3 / 60)

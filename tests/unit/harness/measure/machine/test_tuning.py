@@ -12,7 +12,7 @@ import pytest
 
 from harness.measure.machine import tuning
 from harness.measure.machine.environment import environment, fingerprint
-from harness.measure.machine.tuning import cpu_quota, variables
+from harness.measure.machine.tuning import variables
 
 ROOT = Path(__file__).parents[5]
 
@@ -34,7 +34,6 @@ ROOT = Path(__file__).parents[5]
         ("TORCH_COMPILE_DISABLE", "1"),
         ("TORCHINDUCTOR_MAX_AUTOTUNE", "1"),
         ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
-        ("CUDA_VISIBLE_DEVICES", "1"),
         ("CUDA_LAUNCH_BLOCKING", "1"),
         ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
         ("NVIDIA_TF32_OVERRIDE", "0"),
@@ -132,39 +131,20 @@ def test_cores_are_told_as_ranges() -> None:
     assert tuning._ranges({9, 0, 2, 3, 11, 10}) == "0,2-3,9-11"
 
 
-def cgroup(root: Path, lines: str, **files: str) -> Path:
-    """A made-up /proc and /sys/fs/cgroup; a file's name has two underscores for each slash."""
-    for name, content in {"proc__self__cgroup": lines, **files}.items():
-        path = root / name.replace("__", "/").replace("cpu_", "cpu.", 1)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    return root
-
-
-def test_the_quota_of_a_control_group(tmp_path: Path) -> None:
-    """Version 2: the least of the process's own group and those around it."""
-    root = cgroup(
-        tmp_path,
-        "0::/user/job\n",
-        sys__fs__cgroup__user__job__cpu_max="max 100000\n",
-        sys__fs__cgroup__user__cpu_max="150000 100000\n",
-        sys__fs__cgroup__cpu_max="400000 100000\n",
-    )
-    assert cpu_quota(root) == 1.5
-
-
-def test_the_quota_of_an_older_control_group_seen_from_a_container(tmp_path: Path) -> None:
-    root = cgroup(
-        tmp_path,
-        "5:memory:/x\n4:cpuacct,cpu:/docker/1234\n0::/\n",
-        sys__fs__cgroup__cpu__cpu_cfs_quota_us="50000\n",
-        sys__fs__cgroup__cpu__cpu_cfs_period_us="100000\n",
-    )
-    assert cpu_quota(root) == 0.5
-    (root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us").write_text("-1\n")
-    assert cpu_quota(root) is None
-
-
-def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
-    assert cpu_quota(tmp_path) is None
-    assert cpu_quota(cgroup(tmp_path, "0::/\n", sys__fs__cgroup__cpu_max="max 100000\n")) is None
+def test_the_gpus_that_were_given_are_told_and_pin_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scheduler gives this one and then that one; their kinds stand with the machine."""
+    found = []
+    for given in ("0", "3"):
+        for name, value in (("CUDA_VISIBLE_DEVICES", given), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")):
+            monkeypatch.setitem(tuning.STARTED_WITH, name, value)
+            monkeypatch.setenv(name, value)
+        here = environment()
+        assert here["gpu_variables"] == {
+            "CUDA_VISIBLE_DEVICES": given,
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        }
+        assert not here["variables"].keys() & here["gpu_variables"].keys()
+        found.append(fingerprint(here))
+    assert found[0] == found[1]

@@ -11,12 +11,13 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from harness.core.nouns import BackendInfo, Trial
+from harness.core.nouns import BackendInfo
 from harness.measure.engine_process import EngineProcess
 from harness.measure.fleet import Fleet
 from harness.measure.machine import gpu
 from harness.measure.machine.meters import Footprint
-from harness.measure.messages import NoResult, Ready
+from harness.measure.machine.placement import Placement
+from harness.measure.messages import NoResult, Ready, TrialJob
 from tests.support.harness.sessions import make_trial, open_session
 from tests.support.harness.sweeping import opened, room_for, sweep
 
@@ -47,7 +48,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     now: dict[str, Any] = {"memory": 1000, "device": None}
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=1000))
     monkeypatch.setattr("harness.measure.fleet.available_memory", lambda: now["memory"])
-    monkeypatch.setattr(gpu, "memory_free", lambda: now["device"])
+    monkeypatch.setattr(gpu, "memory_free", lambda on: now["device"])
     return now
 
 
@@ -81,6 +82,57 @@ def test_on_a_gpu_the_devices_memory_decides_too(
     assert fleet._fits(engine)
     free["device"] = enough - 1
     assert not fleet._fits(engine)
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked", "enough"),
+    [
+        ("on one", (3,), 1.2 * 100),
+        ("on two", (1, 2), 1.2 * 300 / 2),
+        ("on none", (1, 2), 0),
+        ("new", (1, 2), 1.2 * 300 / 2),
+    ],
+)
+def test_only_the_engines_devices_need_the_room(
+    free: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    asked: tuple[int, ...],
+    enough: float,
+) -> None:
+    """A colleague may have filled another one. One never loaded is spread like the widest."""
+    fleet, _ = fleet_of("ab")
+    fleet._footprints = {
+        "on one": Footprint(1, 100),
+        "on two": Footprint(1, 300),
+        "on none": Footprint(1),
+    }
+    seen: list[Any] = []
+
+    def told(on: Any) -> Any:
+        seen.append(on)
+        return free["device"]
+
+    monkeypatch.setattr(gpu, "memory_free", told)
+    fleet._gpus = {"on one": (3,), "on two": (1, 2), "on none": ()}
+    free["device"] = enough
+    assert fleet._fits(engine)
+    free["device"] = enough - 1
+    assert not fleet._fits(engine)
+    assert seen == [asked, asked]
+
+
+def test_before_anything_was_on_a_gpu_the_first_one_counts(
+    free: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet, _ = fleet_of("a")
+    fleet._footprints = {"a": Footprint(1)}
+    seen: list[Any] = []
+    monkeypatch.setattr(gpu, "memory_free", lambda on: seen.append(on))
+    assert fleet._fits("new")
+    fleet._gpus = {"a": ()}
+    assert fleet._fits("new")
+    assert seen == [(0,), (0,)]
 
 
 @pytest.mark.parametrize(
@@ -142,11 +194,11 @@ def test_failed_starts_count_only_in_a_row(monkeypatch: pytest.MonkeyPatch) -> N
     answers: Iterator[Ready | NoResult] = iter([crash, ready, crash, crash])
     started: list[str] = []
 
-    def start(trial: Trial, listener: Any, version: str) -> Ready | NoResult:
-        started.append(trial.engine_key())
+    def start(job: TrialJob, listener: Any, version: str) -> Ready | NoResult:
+        started.append(job.trial.engine_key())
         answer = next(answers)
         if isinstance(answer, Ready):
-            fleet._alive[trial.engine_key()] = cast(EngineProcess, Idle("x", []))
+            fleet._alive[job.trial.engine_key()] = cast(EngineProcess, Idle("x", []))
         return answer
 
     monkeypatch.setattr(fleet, "_start", start)
@@ -159,15 +211,20 @@ def test_failed_starts_count_only_in_a_row(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(started) == 4
 
 
-def test_what_an_engine_occupies_is_kept_for_its_next_start(tmp_path: Path) -> None:
+def test_what_an_engine_occupies_is_kept_for_its_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Placement, "gpus", lambda placement, pids: tuple(pids))
     fleet = Fleet(open_session, tmp_path)
     trial = make_trial()
     try:
-        engine = fleet._engine(cast(Any, SimpleNamespace(trial=trial)), [], lambda message: None)
+        job = TrialJob("a-key", trial, {}, 60.0)
+        engine = fleet._engine(job, [], lambda message: None)
         assert isinstance(engine, EngineProcess)
         assert engine.ready is not None
         assert fleet._footprints == {trial.engine_key(): engine.ready.footprint}
         assert engine.ready.footprint.resident > 5_000_000
+        assert engine.pid in fleet._gpus[trial.engine_key()]
     finally:
         fleet.close()
     assert not engine.is_alive()
