@@ -8,8 +8,6 @@ the same seed contains the smaller one. (Bundled rows come in their generator's 
 from __future__ import annotations
 
 import hashlib
-import re
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -22,12 +20,14 @@ from harness.core.nouns import Workload, canonical_json
 from workloads import LABELLED, OWN, WorkloadInfo, labelled, speed_bench, workload_info
 from workloads.fields import EmptyFieldError, LeftOut, encodable, text_of
 from workloads.fields import Row as Row
+from workloads.files.folders import data_files
 from workloads.hardness import SUMMARIES
 from workloads.hardness import difficulty as difficulty
+from workloads.hardness.mix import mixed, parse_mix
 from workloads.hub import hub_records
 from workloads.labelled import images
 from workloads.own import rows as own
-from workloads.readers import Budget, Record, data_files, read_records
+from workloads.readers import Budget, Record, read_records
 
 NO_HUB = "expected 'bundled', a file or a folder as source"
 _MIN_MIX_POOL = 400
@@ -93,7 +93,7 @@ def row_options(workload: Workload) -> RowOptions:
         speed_bench.chosen(workload.options, workload.source)
     fields = dict(workload.options)
     if "mix" in fields:
-        fields["mix"] = _parse_mix(fields["mix"], f"workload {workload.name}: option 'mix'")
+        fields["mix"] = parse_mix(fields["mix"], f"workload {workload.name}: option 'mix'")
     return RowOptions(**fields)
 
 
@@ -133,7 +133,7 @@ def load_rows(
     left_out = LeftOut("rows drawn")
     rows = own.within(rows, options.prompt_limit, prompt_tokens, left_out)
     if options.mix is not None:
-        drawn = _mixed(list(rows), options.mix, distinct, workload.name)
+        drawn = mixed(list(rows), options.mix, distinct, workload.name)
     else:
         drawn = list(islice(rows, distinct))
     wanted = 1 if workload.rows is None else distinct
@@ -170,7 +170,7 @@ def _ranked_rows(
             raise UserError(f"workload {workload.name}: is not on the hub; {NO_HUB}")
         records = hub_records(workload.name, info, split, options.revision or info.revision)
     else:
-        records = _local_records(workload, split, options.split is not None, budget)
+        records = _local_records(workload, info, options, budget)
     if workload.name == speed_bench.NAME:
         asked = speed_bench.chosen(workload.options, workload.source)
         records = speed_bench.mapped(records, *asked)
@@ -237,13 +237,14 @@ def _bundled_rows(workload: Workload, info: WorkloadInfo, split: str, seed: int)
 
 
 def _local_records(
-    workload: Workload, split: str, must_have_split: bool, budget: Budget | None
+    workload: Workload, info: WorkloadInfo, options: RowOptions, budget: Budget | None
 ) -> Iterator[Record]:
     path = user_path(workload.source, f"workload {workload.name}: source")
     if workload.name == speed_bench.NAME:
-        path = speed_bench.place(path, row_options(workload).subset or speed_bench.QUALITATIVE)
+        path = speed_bench.place(path, options.subset or speed_bench.QUALITATIVE)
     if path.is_dir():
-        files = data_files(path, split, must_have_split=must_have_split)
+        split, must = options.split or info.split, options.split is not None
+        files = data_files(path, split, must_have_split=must, config=info.config)
     elif path.exists():
         files = [path]
     else:
@@ -270,31 +271,3 @@ def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
     return Row(id=str(named), data=data, difficulty=difficulty(name, data))
 
 
-def _parse_mix(value: Any, where: str) -> tuple[int, int]:
-    if isinstance(value, int) and not isinstance(value, bool):
-        raise UserError(f'{where}: YAML reads 80:20 as a number; write "80:20", in quotes')
-    match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", value) if isinstance(value, str) else None
-    if match is None or not any(map(int, match.groups())):
-        raise UserError(f'{where}: expected easy:hard such as "80:20", got {value!r}')
-    return int(match[1]), int(match[2])
-
-
-def _mixed(rows: list[Row], mix: tuple[int, int], count: int, name: str) -> list[Row]:
-    """At most `count` rows in the given ratio, in the order given; fewer when a side runs short."""
-    if not rows:
-        return []
-    threshold = statistics.median(row.difficulty for row in rows)
-    easy = [row for row in rows if row.difficulty <= threshold]
-    hard = [row for row in rows if row.difficulty > threshold]
-    if not hard and mix[1]:
-        raise UserError(
-            f"workload {name}: option 'mix': no row is harder than the median, {threshold:g}"
-        )
-
-    def easy_part(total: int) -> int:
-        return (2 * total * mix[0] + sum(mix)) // (2 * sum(mix))
-
-    while easy_part(count) > len(easy) or count - easy_part(count) > len(hard):
-        count -= 1
-    chosen = {row.id for row in easy[: easy_part(count)] + hard[: count - easy_part(count)]}
-    return [row for row in rows if row.id in chosen]

@@ -12,9 +12,10 @@ from harness.core.files import looked_for, user_path
 from harness.core.names import row_id
 from harness.core.nouns import Workload
 from workloads.fields import LeftOut, Row
+from workloads.files.folders import data_files
 from workloads.own import chats, sharegpt, synthetic
 from workloads.own.scorers import SCORERS, is_scorer
-from workloads.readers import Budget, data_files
+from workloads.readers import Budget
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "jsonl": ("scorer", "prompt_limit"),

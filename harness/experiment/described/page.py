@@ -36,7 +36,10 @@ WORKLOADS = """## `workloads`
 
 A name, or a mapping with `name` and these keys. Of a data set's rows those with nothing in a field
 that is needed, and other ones under an id that was met before, are left out; `run` says how many
-were, and the first one's place.
+were, and the first one's place. Of a folder the files of the split are read, which their names or
+their folders' tell (`test-00000-of-00001.parquet`, `test/0000.parquet`). A subfolder called as the
+data set's configuration is (`main`, `3.0.0`) goes first, as `hf download` leaves it; a folder with
+the split in several others is refused.
 """
 OWN_PROMPTS = """### Own prompts
 
