@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import itertools
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from harness.core import rouge
 from harness.core.errors import UserError, nearest
 from workloads import LABELLED, OWN, UNSCORED, WORKLOADS
-from workloads.completions import complete_program, stub
 from workloads.labelled import label_name
 from workloads.own import scorers
-from workloads.sandbox.runner import DEFAULT_TIMEOUT_S, UntrustedProgram, run_programs
+from workloads.own.patterns import LIMIT_S
+from workloads.sandbox.humaneval import pass_at_1
+from workloads.sandbox.runner import DEFAULT_TIMEOUT_S
 
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
 """GSM8K's own: ``ANS_RE`` of grade_school_math/dataset.py (Cobbe et al. 2021)."""
@@ -45,11 +45,6 @@ _RESULT = re.compile(rf"[\s*_]*({_NUMBER.pattern})")
 _QUESTION = re.compile(r"^[ \t]*(?:Question|Q|Problem)\s*:", re.MULTILINE)
 
 
-_PASSED: set[tuple[UntrustedProgram, float]] = set()
-"""Programs that passed within their time limit, in this process: repeats of a trial ask the same of
-the same ones. Those that failed are run again, since a busy machine may have been the reason."""
-
-
 def score(workload: str, row: Mapping[str, str], text: str) -> dict[str, float]:
     """The task scores of one answer, from the metric's name to a number from 0 to 1.
 
@@ -70,6 +65,7 @@ def score_all(
     texts: Sequence[str],
     *,
     timeout_s: float = DEFAULT_TIMEOUT_S,
+    unscored: dict[int, str] | None = None,
 ) -> list[dict[str, float]]:
     """`score` for many answers; HumanEval's programs run side by side.
 
@@ -79,24 +75,24 @@ def score_all(
         rows: the rows' fields.
         texts: the answers, one for each row.
         timeout_s: wall-clock seconds for each HumanEval program.
+        unscored: gets, by the answer's place, why one that should have a score has none.
 
     Raises:
         UserError: as `score`.
     """
+    why = {} if unscored is None else unscored
     if workload in UNSCORED:
         return [{} for _ in texts]
     if workload in LABELLED:
         pairs = list(zip(rows, texts, strict=True))
         return [{"accuracy": accuracy(workload, row["label"], text)} for row, text in pairs]
     if workload in OWN:
-        return scorers.score_all(rows, texts)
+        return _own_scores(rows, texts, why)
     if workload not in WORKLOADS:
         raise UserError(f"scoring: unknown workload '{workload}'; {nearest(workload, WORKLOADS)}")
     pairs = [(row, answer_part(text)) for row, text in zip(rows, texts, strict=True)]
     if workload == "humaneval":
-        programs = [humaneval_program(*pair) for pair in pairs]
-        _judge([p for p in programs if (p, timeout_s) not in _PASSED], timeout_s)
-        return [{"pass_at_1": float((program, timeout_s) in _PASSED)} for program in programs]
+        return pass_at_1(pairs, timeout_s, why)
     if workload == "gsm8k":
         return [
             {
@@ -121,12 +117,15 @@ def is_scored(workload: str, row: Mapping[str, str]) -> bool:
     return workload not in UNSCORED
 
 
-def _judge(programs: Sequence[UntrustedProgram], timeout_s: float) -> None:
-    """Run each of them once and keep those that pass in `_PASSED`."""
-    once = list(dict.fromkeys(programs))
-    for program, result in zip(once, run_programs(once, timeout_s=timeout_s), strict=True):
-        if result.passed:
-            _PASSED.add((program, timeout_s))
+def _own_scores(
+    rows: Sequence[Mapping[str, str]], texts: Sequence[str], unscored: dict[int, str]
+) -> list[dict[str, float]]:
+    scores = scorers.score_all(rows, texts)
+    late = f"the row's regular expression took over {LIMIT_S:g} s"
+    for place, (row, found) in enumerate(zip(rows, scores, strict=True)):
+        if not found and row.get("scorer", scorers.NONE) != scorers.NONE:
+            unscored[place] = late
+    return scores
 
 
 def rouge_l(reference: str, text: str) -> float:
@@ -197,29 +196,3 @@ def _stated_number(text: str) -> Decimal | None:
                 return Decimal(result[1])
             return Decimal(_NUMBER.findall(left)[-1] if sign else found[0])
     return None
-
-
-def humaneval_program(row: Mapping[str, str], text: str) -> UntrustedProgram:
-    """The program that an answer makes, and the row's tests, for `sandbox.run_program`.
-
-    The tests get the prompt's imports and helper functions from the prompt itself, and the function
-    to complete, alone, from the answer.
-    """
-    prompt, name = row["prompt"], row["entry_point"]
-    return UntrustedProgram(
-        source=complete_program(prompt, name, text),
-        tests=f"{row['test']}\n\ncheck({name})\n",
-        names=(name,),
-        given=_given(stub(prompt, name), row["test"], name),
-    )
-
-
-def _given(source: str, tests: str, name: str) -> str:
-    """The prompt, or nothing where the tests use none of its names: imports cost time."""
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            names = set(compile(source, "<prompt>", "exec", dont_inherit=True).co_names) - {name}
-    except (SyntaxError, ValueError):
-        return source
-    used = names.intersection(re.findall(r"\w+", tests))
-    return source if used or "import *" in source else ""

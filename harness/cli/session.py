@@ -21,7 +21,6 @@ from harness.core.names import ENDS_AT_EOS, asked_again, row_id
 from harness.core.nouns import REPLAYED, BackendInfo, Generation, Request, Sampling, Trial
 from workloads import arrivals, scoring, workload_info
 from workloads.measured import MeasuredPrompt, cut_lengths, load_prompts, trace_checksum
-from workloads.own.patterns import LIMIT_S
 
 WARM_UP_TOKENS = 16
 WARM_UP_REQUESTS = 4
@@ -41,8 +40,8 @@ class EngineSession:
     directory: Path | None = None
     """The model's."""
     _prompts: dict[str, list[MeasuredPrompt]] = field(default_factory=dict)
-    _unscored: list[str] = field(default_factory=list)
-    """Requests that `finish` could not score, of the last trial."""
+    _unscored: dict[str, str] = field(default_factory=dict)
+    """Why `finish` could not score answers of the last trial, by request id."""
 
     @property
     def info(self) -> BackendInfo:
@@ -89,9 +88,9 @@ class EngineSession:
         cut = cut_lengths([prompt.output_tokens for prompt in prompts], trial.max_new_tokens)
         found = [f"lengths-cut: {cut}"] if cut else []
         if self._unscored:
+            first, why = next(iter(self._unscored.items()))
             found.append(
-                f"unscored: {len(self._unscored)} without a score; on the answer to "
-                f"'{self._unscored[0]}' the row's regular expression took over {LIMIT_S:g} s"
+                f"unscored: {len(self._unscored)} without a score; on the answer to '{first}' {why}"
             )
         if self.directory is None:
             return found
@@ -114,7 +113,7 @@ class EngineSession:
     ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
         """Decode and score the answers: (texts, scores) by request id. Errors are not scored, and
         neither is what random weights and replayed decisions answer."""
-        self._unscored = []
+        self._unscored = {}
         if self.info.provenance == REPLAYED:
             return {}, {}
         told = self.backend.texts()
@@ -127,14 +126,12 @@ class EngineSession:
             return texts, {}
         rows = {prompt.request_id: prompt.row.data for prompt in self._load(trial)}
         answered = [rows[row_id(request_id, rows)] for request_id in texts]
-        found = scoring.score_all(trial.workload.name, answered, list(texts.values()))
-        scores = dict(zip(texts, found, strict=True))
-        self._unscored = [
-            request_id
-            for (request_id, score), row in zip(scores.items(), answered, strict=True)
-            if not score and scoring.is_scored(trial.workload.name, row)
-        ]
-        return texts, scores
+        why: dict[int, str] = {}
+        name = trial.workload.name
+        found = scoring.score_all(name, answered, list(texts.values()), unscored=why)
+        ids = list(texts)
+        self._unscored = {ids[place]: reason for place, reason in why.items()}
+        return texts, dict(zip(texts, found, strict=True))
 
     def close(self) -> None:
         """Free the engine."""

@@ -174,8 +174,10 @@ REASONS = (
     Reason(
         UNSCORED,
         "times",
-        "a remark: the regular expression of a row took over 1 s of CPU time on so many answers, "
-        "which have no score (after 30 of them the other rows with such a scorer have none either)",
+        "a remark: so many answers have no score, and why the first one has none. The regular "
+        "expression of a row took over 1 s of CPU time (after 30 of them the other rows with such "
+        "a scorer have none either), or HumanEval's tests or prompt of a row cannot run in the "
+        "sandbox, which has Python's standard library alone, so that no program could pass",
     ),
     Reason(
         REPLAYED_OTHERWISE,

@@ -82,6 +82,9 @@ class SandboxResult:
 
     passed: bool
     reason: str = ""
+    of_tests: bool = False
+    """Whether the tests, or what they build on, cannot run whatever the program does, so that
+    nothing is known of it."""
 
 
 def run_program(
@@ -231,6 +234,8 @@ def _verdict(
         reason = f"time limit of {timeout_s:g} s"
     elif body[:1] == b"F":
         reason = _printable(body[1:])
+    elif body[:1] == b"T":
+        return SandboxResult(False, _printable(body[1:]), of_tests=True), head[1:]
     elif code < 0 and code != -signal.SIGKILL:
         reason = f"killed by {signal.Signals(-code).name}"
     else:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -9,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.errors import UserError
-from workloads import scoring
+from workloads.completions import stub
+from workloads.sandbox import humaneval
+from workloads.sandbox.humaneval import humaneval_program
 from workloads.sandbox.runner import SandboxResult, UntrustedProgram, run_programs
 from workloads.scoring import (
     exact_match,
     exact_match_flexible,
     final_number,
-    humaneval_program,
     rouge_l,
     score,
     score_all,
@@ -212,12 +214,14 @@ def test_a_program_that_passed_is_not_run_again_and_one_that_failed_is(
         run.append(programs)
         return run_programs(programs, timeout_s=timeout_s)
 
-    monkeypatch.setattr(scoring, "run_programs", judged)
+    monkeypatch.setattr(humaneval, "run_programs", judged)
+    monkeypatch.setattr(humaneval, "_UNUSABLE", {})
     for _ in range(2):
         scores = score_all("humaneval", [HELPED] * 4, answers)
         assert [score["pass_at_1"] for score in scores] == [1, 0, 1, 0]
     right, wrong = (humaneval_program(HELPED, answer) for answer in answers[:2])
-    assert run == [[right, wrong], [wrong]]
+    nothing = replace(wrong, source=stub(HELPED["prompt"], HELPED["entry_point"]))
+    assert [*filter(None, run)] == [[right, wrong], [nothing], [wrong]], "a row is tried once"
 
 
 def test_tests_use_the_prompts_helpers_and_not_the_answers() -> None:
