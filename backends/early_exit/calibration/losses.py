@@ -10,6 +10,7 @@ from backends.early_exit.calibration.group import AnsweredGroup
 from backends.early_exit.calibration.learn_then_test import p_value, upper_bound
 from backends.early_exit.calibration.prompts import CalibrationPrompt
 from backends.early_exit.calibration.settings import Settings
+from harness.core.errors import UserError
 from harness.core.rouge import rouge_l
 from workloads import scoring, workload_info
 
