@@ -3,8 +3,10 @@ and scores come out."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -112,7 +114,8 @@ class EngineSession:
         self, trial: Trial, generations: Sequence[Generation]
     ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
         """Decode and score the answers: (texts, scores) by request id. Errors are not scored, and
-        neither is what random weights and replayed decisions answer."""
+        neither is what random weights and replayed decisions answer. Without scores are all where
+        scoring fails: that is remarked."""
         self._unscored = {}
         if self.info.provenance == REPLAYED:
             return {}, {}
@@ -124,14 +127,25 @@ class EngineSession:
         }
         if trial.model.shape:
             return texts, {}
+        try:
+            return texts, self._scores(trial, texts)
+        except Exception as error:  # the answers took longer to make than their scores would
+            with contextlib.suppress(OSError):  # a full disk must not hide the error itself
+                traceback.print_exception(error)
+            text = " ".join(str(error).split())
+            line = text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
+            self._unscored = dict.fromkeys(texts, f"scoring failed: {line}")
+            return texts, {}
+
+    def _scores(self, trial: Trial, texts: Mapping[str, str]) -> dict[str, dict[str, float]]:
+        """The task scores of answers by request id; keeps why some have none."""
         rows = {prompt.request_id: prompt.row.data for prompt in self._load(trial)}
         answered = [rows[row_id(request_id, rows)] for request_id in texts]
         why: dict[int, str] = {}
-        name = trial.workload.name
+        name, ids = trial.workload.name, list(texts)
         found = scoring.score_all(name, answered, list(texts.values()), unscored=why)
-        ids = list(texts)
         self._unscored = {ids[place]: reason for place, reason in why.items()}
-        return texts, dict(zip(texts, found, strict=True))
+        return dict(zip(ids, found, strict=True))
 
     def close(self) -> None:
         """Free the engine."""

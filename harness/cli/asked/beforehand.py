@@ -8,10 +8,23 @@ import backends
 from backends.checkpoints import models
 from backends.replayed import replay_remarks
 from harness.cli import wiring
+from harness.cli.pins import SCORED_AS_PROGRAMS
+from harness.core.errors import UserError
 from harness.core.nouns import Trial
 from workloads import arrivals
 from workloads.measured import MeasuredPrompt, load_prompts
 from workloads.own.rows import OPTIONS
+from workloads.sandbox.probe import support
+
+
+def refuse_unscorable(trials: Sequence[Trial]) -> None:
+    """Raise `UserError` where answers of trials are programs that this machine's sandbox cannot
+    hold, which else would be found out when the first have been measured."""
+    programs = [trial for trial in trials if trial.workload.name in SCORED_AS_PROGRAMS]
+    if all(trial.model.shape or trial.replays for trial in programs):
+        return  # answers that say nothing are not scored
+    if (problem := support().problem) is not None:
+        raise UserError(f"workload {programs[0].workload.name}: cannot be scored here: {problem}")
 
 
 def too_long(trials: Sequence[Trial]) -> list[str]:
