@@ -12,7 +12,6 @@ from harness.core.names import QUALITY
 from harness.core.nouns import Load, Trial, Workload, canonical_json
 from workloads import datasets, prompts
 from workloads.own import sharegpt, synthetic
-from workloads.own.chats import messages_of
 from workloads.readers import Budget
 
 
@@ -29,7 +28,8 @@ class MeasuredPrompt:
     most_tokens: int | None = None
     """The answer has at most so many; None: as many as the experiment allows."""
     messages: tuple[tuple[str, str], ...] = ()
-    """(role, content) of a chat of several messages; empty for one message of the user's."""
+    """(role, content) of the chat that the prompt was written from, for a server that writes it
+    itself; empty for tokens that were drawn."""
 
     def longest(self, most: int) -> int:
         """Tokens that the answer may have where the experiment allows `most`."""
@@ -66,12 +66,10 @@ def _maker(workload: Workload, tokenizer: Any) -> Callable[[str, datasets.Row], 
         return MeasuredPrompt(request_id, row, str(tokenizer.decode(ids)), ids, length)
 
     def written(request_id: str, row: datasets.Row) -> MeasuredPrompt:
-        text = prompts.prompt_text(tokenizer, workload.name, row.data, limit)
-        ids = prompts.encode_text(tokenizer, text)
-        length = answer_length(row, tokenizer)
-        said = [(m["role"], m["content"]) for m in messages_of(row.data) or ()]
-        most = answer_bound(row)
-        return MeasuredPrompt(request_id, row, text, tuple(ids), length, most, tuple(said))
+        prompt = prompts.written_prompt(tokenizer, workload.name, row.data, limit)
+        ids = tuple(prompts.encode_text(tokenizer, prompt.text))
+        length, most = answer_length(row, tokenizer), answer_bound(row)
+        return MeasuredPrompt(request_id, row, prompt.text, ids, length, most, prompt.messages)
 
     if workload.name != synthetic.NAME:
         return written

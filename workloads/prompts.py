@@ -4,6 +4,7 @@ import datetime
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from harness.core.errors import UserError
@@ -92,13 +93,24 @@ def plain_text(workload: str, row: Mapping[str, str]) -> str:
     return instruction(workload, row) + _CUES[workload]
 
 
-def prompt_text(
+@dataclass(frozen=True, slots=True)
+class WrittenPrompt:
+    """A row's whole prompt."""
+
+    text: str
+    """As the model reads it."""
+    messages: tuple[tuple[str, str], ...]
+    """(role, content) of the chat that it was written from; without a chat template the text, as
+    the user's."""
+
+
+def written_prompt(
     tokenizer: Any,
     workload: str,
     row: Mapping[str, str],
     max_article_tokens: int | None = None,
-) -> str:
-    """Return the row's whole prompt as text.
+) -> WrittenPrompt:
+    """Return the row's prompt, and the messages by which a chat server makes the same.
 
     Uses the tokenizer's chat template with its generation prompt when it has one, else plain text.
 
@@ -115,11 +127,34 @@ def prompt_text(
     """
     if max_article_tokens is not None and workload in ("cnn_dailymail", "xsum"):
         row = truncate_article(tokenizer, workload, row, max_article_tokens)
+    chat = messages_of(row)
     if not has_template(tokenizer):
-        return plain_text(workload, row)
-    if (messages := messages_of(row)) is not None:
-        return _long_chat(tokenizer, messages, f"workload {workload}: row '{row.get('id')}'")
-    return _chat(tokenizer, instruction(workload, row), TODAY.strftime)
+        text = plain_text(workload, row)
+        return WrittenPrompt(text, _pairs(chat or [_asked(text)]))
+    if chat is not None:
+        text = _long_chat(tokenizer, chat, f"workload {workload}: row '{row.get('id')}'")
+        return WrittenPrompt(text, _pairs(chat))
+    message = instruction(workload, row)
+    text = _chat(tokenizer, message, TODAY.strftime)
+    return WrittenPrompt(text, _pairs([_asked(message)]))
+
+
+def prompt_text(
+    tokenizer: Any,
+    workload: str,
+    row: Mapping[str, str],
+    max_article_tokens: int | None = None,
+) -> str:
+    """Return the text of `written_prompt`; the arguments are the same."""
+    return written_prompt(tokenizer, workload, row, max_article_tokens).text
+
+
+def _asked(content: str) -> dict[str, str]:
+    return {"role": "user", "content": content}
+
+
+def _pairs(messages: Sequence[Mapping[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((message["role"], message["content"]) for message in messages)
 
 
 def encode_prompt(
@@ -149,8 +184,9 @@ def has_template(tokenizer: Any) -> bool:
 def user_message(tokenizer: Any, prompt_ids: Sequence[int]) -> str:
     """Return what the user says in a prompt that the tokenizer's chat template made.
 
-    A chat API applies the template itself, so it must get the message alone. A prompt that the
-    template did not make is returned as text without special tokens.
+    A chat API applies the template itself, so it must get the message alone; of prompts of rows
+    `written_prompt` has it, which not every tokenizer gives back. A prompt that the template did
+    not make is returned as text without special tokens.
     """
     if has_template(tokenizer) and (
         found := _frame(tokenizer).fullmatch(tokenizer.decode(prompt_ids))
@@ -177,7 +213,7 @@ def _long_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]], where: str
 
 
 def _chat(tokenizer: Any, message: str, strftime: Callable[[str], str]) -> str:
-    return _templated(tokenizer, [{"role": "user", "content": message}], strftime)
+    return _templated(tokenizer, [_asked(message)], strftime)
 
 
 def _templated(
