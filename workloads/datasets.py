@@ -18,6 +18,7 @@ from harness.core.errors import UserError, nearest
 from harness.core.files import looked_for, user_path
 from harness.core.nouns import Workload, canonical_json
 from workloads import LABELLED, OWN, WorkloadInfo, labelled, speed_bench, workload_info
+from workloads.chat import OPTION, chat_of
 from workloads.fields import EmptyFieldError, LeftOut, encodable, text_of
 from workloads.fields import Row as Row
 from workloads.files.folders import data_files
@@ -72,7 +73,9 @@ def row_options(workload: Workload) -> RowOptions:
     if workload.name in OWN:
         own.check(workload)
         return RowOptions(prompt_limit=workload.options.get("prompt_limit"))
-    known = [key for key in RowOptions.__dataclass_fields__ if key != "prompt_limit"]
+    of_text = () if workload.name in LABELLED else (OPTION,)
+    rows = [key for key in RowOptions.__dataclass_fields__ if key != "prompt_limit"]
+    known = [*rows, *of_text]
     for key, value in workload.options.items():
         where = f"workload {workload.name}: option '{key}'"
         if key not in known:
@@ -85,13 +88,14 @@ def row_options(workload: Workload) -> RowOptions:
                 raise UserError(f"{where}: expected a positive whole number, got {value!r}")
         elif key in speed_bench.OPTIONS:
             speed_bench.check_option(workload.name, key, value, where)
-        elif key != "mix" and not (isinstance(value, str) and value):
+        elif key not in ("mix", OPTION) and not (isinstance(value, str) and value):
             raise UserError(f"{where}: expected text, got {value!r}")
         if key == "revision" and workload.source != "hub":
             raise UserError(f"{where} needs 'source: hub', got source '{workload.source}'")
     if workload.name == speed_bench.NAME:
         speed_bench.chosen(workload.options, workload.source)
-    fields = dict(workload.options)
+    chat_of(workload)
+    fields = {key: value for key, value in workload.options.items() if key != OPTION}
     if "mix" in fields:
         fields["mix"] = parse_mix(fields["mix"], f"workload {workload.name}: option 'mix'")
     return RowOptions(**fields)

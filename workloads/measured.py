@@ -11,6 +11,7 @@ from harness.core.errors import UserError
 from harness.core.names import QUALITY
 from harness.core.nouns import Load, Trial, Workload, canonical_json
 from workloads import datasets, prompts
+from workloads.chat import OPTION, chat_of
 from workloads.own import sharegpt, synthetic
 from workloads.readers import Budget
 
@@ -58,7 +59,7 @@ def load_prompts(trial: Trial, tokenizer: Any) -> list[MeasuredPrompt]:
 
 def _maker(workload: Workload, tokenizer: Any) -> Callable[[str, datasets.Row], MeasuredPrompt]:
     """What makes a request's prompt of its id and its row."""
-    limit = workload.options.get("max_article_tokens")
+    limit, chat = workload.options.get("max_article_tokens"), chat_of(workload)
 
     def drawn(request_id: str, row: datasets.Row) -> MeasuredPrompt:
         ids = tuple(synthetic.token_ids(ordinary, row.data))
@@ -66,8 +67,8 @@ def _maker(workload: Workload, tokenizer: Any) -> Callable[[str, datasets.Row], 
         return MeasuredPrompt(request_id, row, str(tokenizer.decode(ids)), ids, length)
 
     def written(request_id: str, row: datasets.Row) -> MeasuredPrompt:
-        prompt = prompts.written_prompt(tokenizer, workload.name, row.data, limit)
-        ids = tuple(prompts.encode_text(tokenizer, prompt.text))
+        prompt = prompts.written_prompt(tokenizer, workload.name, row.data, limit, chat)
+        ids = tuple(prompts.encode_text(tokenizer, prompt.text, chat))
         length, most = answer_length(row, tokenizer), answer_bound(row)
         return MeasuredPrompt(request_id, row, prompt.text, ids, length, most, prompt.messages)
 
@@ -115,11 +116,13 @@ def load_rows(
     """The rows of `count` requests, articles and prompts counted in the tokens of `tokenizer` (None
     where no option asks for that). Raises `UserError` for data that cannot be used."""
 
+    limit, chat = workload.options.get("max_article_tokens"), chat_of(workload)
+
     def count_tokens(text: str) -> int:
         return len(tokenizer.encode(text, add_special_tokens=False))
 
     def prompt_tokens(row: datasets.Row) -> int:
-        return len(prompts.encode_prompt(tokenizer, workload.name, row.data))
+        return len(prompts.encode_prompt(tokenizer, workload.name, row.data, limit, chat))
 
     return datasets.load_rows(
         workload,
@@ -150,6 +153,8 @@ def rows_checksum(workload: Workload, rows: Sequence[datasets.Row]) -> str:
     checksum pins) do not decide them: the wording, and how articles are cut."""
     whole = hashlib.sha256(datasets.checksum(rows).encode())
     whole.update(str(workload.options.get("max_article_tokens", "whole")).encode())
+    if OPTION in workload.options:
+        whole.update(canonical_json(workload.options[OPTION]).encode())
     for row in rows if workload.name != synthetic.NAME else ():
         whole.update(prompts.instruction(workload.name, row.data).encode())
         whole.update(prompts.plain_text(workload.name, row.data).encode())

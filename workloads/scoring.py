@@ -43,6 +43,7 @@ _STATEMENT_ENDS = re.compile(r"[.;!?](?:\s|$)|(?<=\d)\s+\((?=[^)]{0,200}=)")
 """Or goes over into a remark such as "(with n = 4)"."""
 _RESULT = re.compile(rf"[\s*_]*({_NUMBER.pattern})")
 _QUESTION = re.compile(r"^[ \t]*(?:Question|Q|Problem)\s*:", re.MULTILINE)
+_THOUGHT, _THOUGHT_ENDS = "<think>", "</think>"
 
 
 def score(workload: str, row: Mapping[str, str], text: str) -> dict[str, float]:
@@ -65,6 +66,7 @@ def score_all(
     texts: Sequence[str],
     *,
     timeout_s: float = DEFAULT_TIMEOUT_S,
+    thinks: Sequence[bool] = (),
     unscored: dict[int, str] | None = None,
 ) -> list[dict[str, float]]:
     """`score` for many answers; HumanEval's programs run side by side.
@@ -75,6 +77,7 @@ def score_all(
         rows: the rows' fields.
         texts: the answers, one for each row.
         timeout_s: wall-clock seconds for each HumanEval program.
+        thinks: by answer whether its prompt ends within a thought; empty: none does.
         unscored: gets, by the answer's place, why one that should have a score has none.
 
     Raises:
@@ -90,7 +93,8 @@ def score_all(
         return _own_scores(rows, texts, why)
     if workload not in WORKLOADS:
         raise UserError(f"scoring: unknown workload '{workload}'; {nearest(workload, WORKLOADS)}")
-    pairs = [(row, answer_part(text)) for row, text in zip(rows, texts, strict=True)]
+    told = zip(texts, thinks or [False] * len(texts), strict=True)
+    pairs = list(zip(rows, itertools.starmap(answer_part, told), strict=True))
     if workload == "humaneval":
         return pass_at_1(pairs, timeout_s, why)
     if workload == "gsm8k":
@@ -105,9 +109,17 @@ def score_all(
     return [{"rouge_l_to_label": rouge_l(row[label], text)} for row, text in pairs]
 
 
-def answer_part(text: str) -> str:
-    """What a model that thinks aloud says after its last ``</think>``; any other text whole."""
-    return text.rpartition("</think>")[2]
+def answer_part(text: str, thinks: bool = False) -> str:
+    """What a model that thinks aloud says after its last ``</think>``, and nothing where it was cut
+    off before that; any other text whole. `thinks`: the prompt ends in ``<think>``."""
+    _, closed, said = text.rpartition(_THOUGHT_ENDS)
+    begun = _THOUGHT in said or (thinks and not closed)
+    return "" if begun else said
+
+
+def thinks_from_the_start(prompt: str) -> bool:
+    """Whether a prompt's text has the answer begin as a thought, as some chat templates do."""
+    return prompt.rstrip().endswith(_THOUGHT)
 
 
 def is_scored(workload: str, row: Mapping[str, str]) -> bool:

@@ -139,11 +139,19 @@ class EngineSession:
 
     def _scores(self, trial: Trial, texts: Mapping[str, str]) -> dict[str, dict[str, float]]:
         """The task scores of answers by request id; keeps why some have none."""
-        rows = {prompt.request_id: prompt.row.data for prompt in self._load(trial)}
-        answered = [rows[row_id(request_id, rows)] for request_id in texts]
+        asked = {prompt.request_id: prompt for prompt in self._load(trial)}
+        answered = [asked[row_id(request_id, asked)] for request_id in texts]
         why: dict[int, str] = {}
-        name, ids = trial.workload.name, list(texts)
-        found = scoring.score_all(name, answered, list(texts.values()), unscored=why)
+        ids = list(texts)
+        # a chat server may tell thoughts and answers apart, and so takes the marks away
+        marked = trial.options.get("api") != "chat"
+        found = scoring.score_all(
+            trial.workload.name,
+            [prompt.row.data for prompt in answered],
+            list(texts.values()),
+            thinks=[marked and scoring.thinks_from_the_start(prompt.text) for prompt in answered],
+            unscored=why,
+        )
         self._unscored = {ids[place]: reason for place, reason in why.items()}
         return dict(zip(ids, found, strict=True))
 

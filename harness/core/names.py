@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
@@ -106,3 +107,15 @@ def row_id(request_id: str, known: Collection[str]) -> str:
     """The id under which a prompt was asked first, where that is among the `known` ones."""
     row, _, turn = request_id.rpartition("#")
     return row if turn.isdecimal() and row in known else request_id
+
+
+def chat_words(options: Mapping[str, Any]) -> str:
+    """How the option `chat` among a workload's `options` has its prompts written, in words:
+    ``enable_thinking=false, system "Be brief."``; empty without it."""
+    chat = options.get("chat") or {}
+    found = [f"{key}={json.dumps(value)}" for key, value in chat.get("template_kwargs", {}).items()]
+    if chat.get("template") == "none":
+        found.append("no chat template")
+    if "system" in chat:
+        found.append(f"system {json.dumps(chat['system'], ensure_ascii=False)}")
+    return ", ".join(found)

@@ -11,6 +11,7 @@ from harness.core.errors import UserError, nearest
 from harness.core.files import looked_for, user_path
 from harness.core.names import row_id
 from harness.core.nouns import Workload
+from workloads.chat import OPTION, chat_of
 from workloads.fields import LeftOut, Row
 from workloads.files.folders import data_files
 from workloads.own import chats, sharegpt, synthetic
@@ -18,8 +19,8 @@ from workloads.own.scorers import SCORERS, is_scorer
 from workloads.readers import Budget
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "jsonl": ("scorer", "prompt_limit"),
-    "sharegpt": ("scorer", "recorded_lengths", "prompt_limit"),
+    "jsonl": ("scorer", "prompt_limit", OPTION),
+    "sharegpt": ("scorer", "recorded_lengths", "prompt_limit", OPTION),
     "synthetic": synthetic.OPTIONS,
 }
 """By workload, beside `source`, `rows` and `max_new_tokens`."""
@@ -45,6 +46,7 @@ def check(workload: Workload) -> None:
             raise UserError(f"{where}: expected true or false, got {value!r}")
         if key == "prompt_limit" and (type(value) is not int or value < 1):
             raise UserError(f"{where}: expected a positive whole number, got {value!r}")
+    chat_of(workload)
     if name == synthetic.NAME:
         synthetic.check(workload.options)
         if workload.source not in (GENERATED, "bundled"):

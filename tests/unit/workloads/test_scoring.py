@@ -21,6 +21,7 @@ from workloads.scoring import (
     rouge_l,
     score,
     score_all,
+    thinks_from_the_start,
 )
 
 Rows = list[dict[str, str]]
@@ -137,6 +138,27 @@ def test_what_was_thought_does_not_count() -> None:
     found = score("gsm8k", {"answer": "#### 6"}, f"{thought}None.")
     assert found == {"exact_match": 0.0, "exact_match_flexible": 0.0}
     assert score("xsum", {"summary": "a b"}, "<think>c d</think>a b") == {"rouge_l_to_label": 1.0}
+
+
+CUT_OFF = {
+    "thought": ("<think>so far\n#### 4", False),
+    "second thought": ("<think>x</think>#### 4\n<think>or\n#### 4", False),
+    "thought that the prompt begins": ("so far\n#### 4", True),
+}
+
+
+@pytest.mark.parametrize(("text", "thinks"), CUT_OFF.values(), ids=CUT_OFF.keys())
+def test_a_thought_that_was_cut_off_is_no_answer(text: str, thinks: bool) -> None:
+    (found,) = score_all("gsm8k", [{"answer": "#### 4"}], [text], thinks=[thinks])
+    assert found == {"exact_match": 0.0, "exact_match_flexible": 0.0}
+
+
+def test_an_answer_behind_a_thought_that_the_prompt_begins_counts() -> None:
+    rows, texts = [{"answer": "#### 4"}] * 2, ["#### 5\n</think>#### 4", "#### 4"]
+    scores = score_all("gsm8k", rows, texts, thinks=[True, False])
+    assert [found["exact_match"] for found in scores] == [1.0, 1.0]
+    assert thinks_from_the_start("Why?<|assistant|>\n<think>\n")
+    assert not thinks_from_the_start("Why?<|assistant|>\n<think>\n\n</think>\n\n")
 
 
 OFFICIAL = {

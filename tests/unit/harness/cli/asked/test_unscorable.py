@@ -20,9 +20,19 @@ from harness.core.nouns import Generation, Model, Trial
 from harness.experiment.config import parse_experiment
 from tests.support.tiny_llama import EOS_ID, write_tiny_llama
 from workloads import scoring
+from workloads.measured import load_prompts
 from workloads.sandbox.probe import SandboxSupport
 
 NO_SANDBOX = "sandbox: could not lock a program in on this machine: seccomp"
+
+
+class MadeUpAnswers(ScriptedBackend):
+    """Its answers are what the test makes up."""
+
+    said: dict[str, str] = {}  # noqa: RUF012
+
+    def texts(self) -> dict[str, str]:
+        return self.said
 
 
 def content(model: str, *workloads: str) -> dict[str, Any]:
@@ -75,7 +85,11 @@ def test_this_machine_can_score_programs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [(UserError(NO_SANDBOX), NO_SANDBOX), (KeyError("x"), "KeyError: 'x'"), (MemoryError(), "MemoryError: ")],
+    [
+        (UserError(NO_SANDBOX), NO_SANDBOX),
+        (KeyError("x"), "KeyError: 'x'"),
+        (MemoryError(), "MemoryError: "),
+    ],
 )
 def test_what_scoring_raises_costs_the_scores_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
@@ -95,9 +109,30 @@ def test_what_scoring_raises_costs_the_scores_alone(
     assert (texts, scores) == (whole[0], {})
     (remark,) = opened.remarks(trial)
     first = generations[0].request_id
-    assert remark == f"unscored: 3 without a score; on the answer to '{first}' scoring failed: {said}"
+    assert (
+        remark == f"unscored: 3 without a score; on the answer to '{first}' scoring failed: {said}"
+    )
 
 
 def answers(opened: EngineSession, trial: Trial) -> list[Generation]:
     measured = opened.requests(trial)[1]
     return [Generation(one.id, 0, 0, 0, [1], [1], [5], "stop") for one in measured]
+
+
+@pytest.mark.parametrize("api", [None, "chat"])
+def test_prompts_that_end_in_a_thought_are_answered_behind_it(
+    tmp_path: Path, api: str | None
+) -> None:
+    """But for chat servers, which may tell thoughts and answers apart themselves."""
+    model = write_tiny_llama(tmp_path)
+    tokenizer = models.load_tokenizer(model)
+    tokenizer.chat_template = "{{ messages[0].content }}<think>\n"
+    experiment = parse_experiment(content(str(model), "gsm8k"), "x.yaml", wiring.known())
+    [trial] = wiring.resolve(experiment).trials()
+    trial = replace(trial, options={"api": api} if api else {})
+    backend = MadeUpAnswers({})
+    opened = EngineSession(backend, tokenizer, (EOS_ID,), 0.0)
+    asked = load_prompts(trial, tokenizer)
+    backend.said = {one.request_id: one.row.data["answer"] for one in asked}
+    _, scores = opened.finish(trial, answers(opened, trial))
+    assert {one["exact_match"] for one in scores.values()} == {1.0 if api else 0.0}
