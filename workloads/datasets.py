@@ -19,7 +19,13 @@ from harness.core.files import looked_for, user_path
 from harness.core.nouns import Workload, canonical_json
 from workloads import LABELLED, OWN, WorkloadInfo, labelled, speed_bench, workload_info
 from workloads.chat import OPTION, chat_of
-from workloads.fields import EmptyFieldError, LeftOut, encodable, text_of
+from workloads.fields import (
+    EmptyFieldError,
+    LeftOut,
+    check_worked_answer,
+    encodable,
+    text_of,
+)
 from workloads.fields import Row as Row
 from workloads.files.folders import data_files
 from workloads.hardness import SUMMARIES
@@ -269,6 +275,8 @@ def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
     if named is None or named == "":
         content = canonical_json([data[field] for field in info.fields])
         named = hashlib.sha256(content.encode()).hexdigest()[:16]
+    if name == "gsm8k":
+        check_worked_answer(data["answer"], where)
     if name == "shapes":
         images.check(data["image"], f"{where}: field 'image'")
     data.setdefault(info.id_field, encodable(str(named), info.id_field, where))

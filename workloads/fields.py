@@ -4,6 +4,7 @@ of records that are left out."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -13,6 +14,8 @@ from typing import Any
 from harness.core.errors import UserError
 from workloads.readers import Budget
 
+GSM8K_MARK = re.compile(r"#### (-?[0-9.,]+)")
+"""A worked answer's number: ``ANS_RE`` of grade_school_math/dataset.py (Cobbe et al. 2021)."""
 _NAMES_SHOWN = 10
 
 
@@ -98,3 +101,12 @@ def encodable(text: str, field: str, where: str) -> str:
     except UnicodeEncodeError:
         raise UserError(f"{where}: field '{field}' holds half a surrogate pair") from None
     return text
+
+
+def check_worked_answer(answer: str, where: str) -> None:
+    """Raise `UserError`, which begins with `where`, for a GSM8K answer that names no number: no
+    answer could equal it."""
+    found = GSM8K_MARK.search(answer)
+    if found is None or not any(map(str.isdigit, found[1])):
+        end = answer.strip()[-40:]
+        raise UserError(f"{where}: field 'answer': expected '#### NUMBER' at its end, got {end!r}")

@@ -16,14 +16,13 @@ from decimal import Decimal
 from harness.core import rouge
 from harness.core.errors import UserError, nearest
 from workloads import LABELLED, OWN, UNSCORED, WORKLOADS
+from workloads.fields import GSM8K_MARK
 from workloads.labelled import label_name
 from workloads.own import scorers
 from workloads.own.patterns import LIMIT_S
 from workloads.sandbox.humaneval import pass_at_1
 from workloads.sandbox.runner import DEFAULT_TIMEOUT_S
 
-_MARKED = re.compile(r"#### (-?[0-9.,]+)")
-"""GSM8K's own: ``ANS_RE`` of grade_school_math/dataset.py (Cobbe et al. 2021)."""
 _NUMBER = re.compile(r"(?<![A-Za-z0-9.])-?(?:\d+(?:\.\d+)?|\.\d+)")
 _THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\}|\\[,!: ])+(?=\d{3}(?!\d))")
 _BOXED = re.compile(r"\\boxed\s*\{([^}]{0,200})\}")
@@ -156,7 +155,7 @@ def exact_match(reference: str, text: str) -> float:
     The first mark counts, the number follows it after one space, and 42.0 is not 42; an answer
     without a mark is wrong.
     """
-    expected, found = _MARKED.search(reference), _MARKED.search(text)
+    expected, found = GSM8K_MARK.search(reference), GSM8K_MARK.search(text)
     if expected is None or found is None:
         return 0.0
     return float(expected[1].replace(",", "") == found[1].replace(",", ""))

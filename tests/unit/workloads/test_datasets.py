@@ -95,7 +95,7 @@ def test_split_option_picks_the_file(tmp_path: Path) -> None:
     assert load_rows(_gsm8k(folder, split="train"), 0, 1)[0].data["question"] == "Problem 1?"
 
 
-GOOD = {"question": "q", "answer": "a"}
+GOOD = {"question": "q", "answer": "#### 1"}
 BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
     "missing, something near": (
         {"question": "q", "answers": "a"},
@@ -104,7 +104,13 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
     "missing, nothing near": ({"question": "q", "x": 1}, "is missing (the row has: question, x)"),
     "no texts": ({"question": "q", "answer": [" ", 1]}, "expected text, got [' ', 1]"),
     "number": ({"question": "q", "answer": 5}, "expected text, got 5"),
-    "surrogate in the id": ({"id": "\ud800", "question": "q", "answer": "a"}, "field 'id' holds"),
+    "no number": (
+        {"question": "q", "answer": "She has " + "x" * 40 + " 5."},
+        "expected '#### NUMBER' at its end, got 'xxx",
+    ),
+    "mark without a number": ({"question": "q", "answer": "#### five"}, "expected '#### NUMBER'"),
+    "mark before a sign": ({"question": "q", "answer": "#### ."}, "expected '#### NUMBER'"),
+    "surrogate in the id": ({"id": "\ud800", **GOOD}, "field 'id' holds"),
     "surrogate": ({"question": "q", "answer": "\ud800"}, "holds half a surrogate pair"),
 }
 
