@@ -33,11 +33,13 @@ _LOOSE_MARK = re.compile(rf"####[\W_]{{0,20}}?{_NO_STEP}(-?\.?\d[^\n]*)")
 """With signs between mark and number (``#### **42**``), but no word as in a heading."""
 _ANSWER = re.compile(
     r"(?i)answer[*_]*(?:\s+is\b[:\s]*"
-    rf"|\s*:[\W_]{{0,20}}?{_NO_STEP}(?=-?\.?\d(?:[^\n=.;]|\.(?=\d))*[.*_ \t]*$))([^\n]+)",
+    rf"|\s*:[\W_]{{0,20}}?{_NO_STEP}"
+    r"(?=-?\.?\d(?:[^\n=.;]|\.(?=\d)){0,500}+[.*_ \t]*+$))([^\n]+)",
     re.MULTILINE,
 )
 """Behind "answer:" reasoning may stand; so there the line is one statement that begins with the
-number, and no equation."""
+number, and no equation. It is bounded and not tried again shorter, since an answer may be hostile.
+"""
 _STATEMENT_ENDS = re.compile(r"[.;!?](?:\s|$)|(?<=\d)\s+\((?=[^)]{0,200}=)")
 """Or goes over into a remark such as "(with n = 4)"."""
 _RESULT = re.compile(rf"[\s*_]*({_NUMBER.pattern})")
