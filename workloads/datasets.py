@@ -24,6 +24,7 @@ from workloads.fields import (
     LeftOut,
     check_worked_answer,
     encodable,
+    refuse_repeats_ids,
     text_of,
 )
 from workloads.fields import Row as Row
@@ -210,8 +211,9 @@ def _rows(
     name: str, info: WorkloadInfo, records: Iterable[Record], budget: Budget | None = None
 ) -> Iterator[Row]:
     """Distinct rows: files of one split may overlap. Left out is what has nothing in a field, or
-    another row's id; `budget` gets a remark."""
+    another row's id; `budget` gets a remark. Raises `UserError` for an id of another row's repeats."""
     left_out, seen = LeftOut("rows"), dict[str, Mapping[str, str]]()
+    places: dict[str, str] = {}
     for left_out.of, record in enumerate(records, start=1):
         try:
             row = _row(name, info, record)
@@ -219,11 +221,13 @@ def _rows(
             left_out.add(str(error))
             continue
         if (first := seen.setdefault(row.id, row.data)) is row.data:
+            places[row.id] = record[0]
             yield row
         elif first != row.data:
             left_out.add(f"{record[0]}: the id {row.id!r} is another row's")
     if left_out.count and not seen:
         raise UserError(f"workload {name}: no row can be asked: {left_out}")
+    refuse_repeats_ids(places, info.id_field)
     left_out.tell(name, budget)
 
 

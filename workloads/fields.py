@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from harness.core.errors import UserError
+from harness.core.names import row_id
 from workloads.readers import Budget
 
 GSM8K_MARK = re.compile(r"#### (-?[0-9.,]+)")
@@ -110,3 +111,14 @@ def check_worked_answer(answer: str, where: str) -> None:
     if found is None or not any(map(str.isdigit, found[1])):
         end = answer.strip()[-40:]
         raise UserError(f"{where}: field 'answer': expected '#### NUMBER' at its end, got {end!r}")
+
+
+def refuse_repeats_ids(places: Mapping[str, str], field: str = "id") -> None:
+    """Raise `UserError` for a row that is called as the repeats of another are: answers to it would
+    be held against the other's. `places`: where each stands, by the ids in `field`."""
+    for identity, where in places.items():
+        if (row := row_id(identity, places)) != identity:
+            raise UserError(
+                f"{where}: field '{field}': {identity!r} is what a repeat of {row!r} is called "
+                f"({places[row]}); expected an id without '#{identity.rpartition('#')[2]}'"
+            )

@@ -9,10 +9,9 @@ from typing import Any
 
 from harness.core.errors import UserError, nearest
 from harness.core.files import looked_for, user_path
-from harness.core.names import row_id
 from harness.core.nouns import Workload
 from workloads.chat import OPTION, chat_of
-from workloads.fields import LeftOut, Row
+from workloads.fields import LeftOut, Row, refuse_repeats_ids
 from workloads.files.folders import data_files
 from workloads.own import chats, sharegpt, synthetic
 from workloads.own.scorers import SCORERS, is_scorer
@@ -98,12 +97,7 @@ def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -
         budget.remarks += [
             f"workload {workload.name}: {line}" for line in _told(what, equal, unread)
         ]
-    for identity, where in places.items():
-        if (row := row_id(identity, places)) != identity:
-            raise UserError(
-                f"{where}: field 'id': {identity!r} is what a repeat of {row!r} is called "
-                f"({places[row]}); expected an id without '#{identity.rpartition('#')[2]}'"
-            )
+    refuse_repeats_ids(places)
 
 
 def _told(what: str, equal: int, unread: Counter[str]) -> Iterator[str]:
