@@ -10,12 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
 from harness.core.errors import UserError, nearest
-from harness.core.files import looked_for, user_path
 from harness.core.nouns import Workload, canonical_json
 from workloads import LABELLED, OWN, WorkloadInfo, labelled, speed_bench, workload_info
 from workloads.chat import OPTION, chat_of
@@ -28,14 +26,14 @@ from workloads.fields import (
     text_of,
 )
 from workloads.fields import Row as Row
-from workloads.files.folders import data_files
+from workloads.files.local import local_records
 from workloads.hardness import SUMMARIES
 from workloads.hardness import difficulty as difficulty
 from workloads.hardness.mix import mixed, parse_mix
 from workloads.hub import hub_records
 from workloads.labelled import images
 from workloads.own import rows as own
-from workloads.readers import Budget, Record, read_records
+from workloads.readers import Budget, Record
 
 NO_HUB = "expected 'bundled', a file or a folder as source"
 _MIN_MIX_POOL = 400
@@ -181,7 +179,7 @@ def _ranked_rows(
             raise UserError(f"workload {workload.name}: is not on the hub; {NO_HUB}")
         records = hub_records(workload.name, info, split, options.revision or info.revision)
     else:
-        records = _local_records(workload, info, options, budget)
+        records = local_records(workload, info, options.split, budget)
     if workload.name == speed_bench.NAME:
         asked = speed_bench.chosen(workload.options, workload.source)
         records = speed_bench.mapped(records, *asked)
@@ -248,28 +246,6 @@ def _bundled_rows(workload: Workload, info: WorkloadInfo, split: str, seed: int)
         return _rows(name, info, rows)
     records = bundled.iter_rows(name, "train" if split == "train" else "test", seed)
     return _rows(name, info, (("bundled", record) for record in records))
-
-
-def _local_records(
-    workload: Workload, info: WorkloadInfo, options: RowOptions, budget: Budget | None
-) -> Iterator[Record]:
-    path = user_path(workload.source, f"workload {workload.name}: source")
-    if workload.name == speed_bench.NAME:
-        path = speed_bench.place(path, options.subset or speed_bench.QUALITATIVE)
-    if path.is_dir():
-        split, must = options.split or info.split, options.split is not None
-        files = data_files(path, split, must_have_split=must, config=info.config)
-    elif path.exists():
-        files = [path]
-    else:
-        close = get_close_matches(workload.source, ["bundled", "hub"], n=1)
-        expected = f"; expected bundled, hub or a path{looked_for(path)}"
-        hint = f"; did you mean '{close[0]}'?" if close else expected
-        raise UserError(
-            f"workload {workload.name}: source '{workload.source}' does not exist{hint}"
-        )
-    for file in files:
-        yield from read_records(file, budget)
 
 
 def _row(name: str, info: WorkloadInfo, record: Record) -> Row:

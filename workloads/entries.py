@@ -18,7 +18,11 @@ _COMMON: dict[str, dict[str, Any]] = {
         "pattern": r"^(?!0+:0+$)\d{1,9}:\d{1,9}$",
         "examples": ["80:20"],
     },
-    "split": {"description": "Of the data set.", **_TEXT, "examples": ["train"]},
+    "split": {
+        "description": "Of the data set; of a folder the files that are named so.",
+        **_TEXT,
+        "examples": ["train"],
+    },
     "revision": {"description": "Of the hub: another commit, branch or tag.", **_TEXT},
 }
 _SUMMARIES: dict[str, dict[str, Any]] = {

@@ -1,1 +1,1 @@
-"""Which files of a folder hold the rows that an experiment asks for."""
+"""Data sets in files of the user's: which files, and their records."""

@@ -97,15 +97,22 @@ def test_of_several_configurations_the_data_sets_own_is_taken(tmp_path: Path) ->
 
 def test_a_configuration_is_found_below_other_folders(tmp_path: Path) -> None:
     """As the hub's client keeps them."""
-    folder = _named(tmp_path, "snapshots/e53f/main/test.jsonl", "snapshots/e53f/socratic/test.jsonl")
+    folder = _named(
+        tmp_path, "snapshots/e53f/main/test.jsonl", "snapshots/e53f/socratic/test.jsonl"
+    )
     assert _asked(folder) == {"snapshots/e53f/main/test.jsonl"}
 
 
 def test_a_split_may_be_a_folder(tmp_path: Path) -> None:
     """As the hub's branch refs/convert/parquet has them."""
-    folder = _named(tmp_path, *(f"main/{split}/{n:04}.jsonl" for split in ("train", "test") for n in (0, 1)))
+    folder = _named(
+        tmp_path, *(f"main/{split}/{n:04}.jsonl" for split in ("train", "test") for n in (0, 1))
+    )
     assert _asked(folder) == {"main/test/0000.jsonl", "main/test/0001.jsonl"}
-    assert _asked(folder / "main", split="train") == {"main/train/0000.jsonl", "main/train/0001.jsonl"}
+    assert _asked(folder / "main", split="train") == {
+        "main/train/0000.jsonl",
+        "main/train/0001.jsonl",
+    }
 
 
 def test_a_files_own_name_goes_before_its_folders(tmp_path: Path) -> None:
@@ -114,12 +121,19 @@ def test_a_files_own_name_goes_before_its_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [("1.0/test.jsonl", "2.0/test.jsonl"), ("a/test/0.jsonl", "b/test/0.jsonl"), ("a/x.jsonl", "b/x.jsonl")]
+    "names",
+    [
+        ("1.0/test.jsonl", "2.0/test.jsonl"),
+        ("a/test/0.jsonl", "b/test/0.jsonl"),
+        ("a/x.jsonl", "b/x.jsonl"),
+    ],
 )
 def test_data_sets_that_cannot_be_told_apart_are_refused(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
-    with pytest.raises(UserError, match="several subfolders hold files of split 'test': ") as raised:
+    with pytest.raises(
+        UserError, match="several subfolders hold files of split 'test': "
+    ) as raised:
         _asked(_named(tmp_path, *names))
     assert str(raised.value).endswith("; expected one of them as source")
     assert "\n" not in str(raised.value)
@@ -129,3 +143,32 @@ def test_an_empty_subfolder_of_the_configurations_name_is_no_place(tmp_path: Pat
     folder = _named(tmp_path, "test.jsonl")
     (folder / "main").mkdir()
     assert _asked(folder) == {"test.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "told"),
+    [
+        ("test.jsonl", "train", "of split 'test'"),
+        ("train/0000.jsonl", "test", "of split 'train'"),
+        ("rows.jsonl", "train", "that names no split"),
+    ],
+)
+def test_a_split_that_a_single_file_does_not_have_is_refused(
+    tmp_path: Path, name: str, split: str, told: str
+) -> None:
+    """All of it would be read, whatever the option says."""
+    source = _named(tmp_path / "test_data", name) / name
+    with pytest.raises(UserError) as raised:
+        _asked(source, split=split)
+    assert str(raised.value) == (
+        f"workload gsm8k: option 'split': '{split}', and source '{source}' is one file {told}; "
+        "expected a folder, or no 'split'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [("train.jsonl", "train"), ("train/0.jsonl", "train"), ("rows.jsonl", "test")],
+)
+def test_a_split_that_a_single_file_has_is_taken(tmp_path: Path, name: str, split: str) -> None:
+    assert _asked(_named(tmp_path / "test_data", name) / name, split=split) == {name}
