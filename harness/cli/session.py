@@ -19,7 +19,7 @@ from backends.replayed import replay_remarks
 from backends.seen import seen_prompts
 from harness.core.backend import Backend
 from harness.core.errors import UserError
-from harness.core.names import ENDS_AT_EOS, asked_again, row_id
+from harness.core.names import DRAFTS_FROM_ANSWERS, ENDS_AT_EOS, asked_again, row_id
 from harness.core.nouns import REPLAYED, BackendInfo, Generation, Request, Sampling, Trial
 from workloads import arrivals, scoring, workload_info
 from workloads.measured import MeasuredPrompt, cut_lengths, load_prompts, trace_checksum
@@ -44,6 +44,8 @@ class EngineSession:
     _prompts: dict[str, list[MeasuredPrompt]] = field(default_factory=dict)
     _unscored: dict[str, str] = field(default_factory=dict)
     """Why `finish` could not score answers of the last trial, by request id."""
+    _repeated: str = ""
+    """That its requests ask prompts again."""
 
     @property
     def info(self) -> BackendInfo:
@@ -85,10 +87,12 @@ class EngineSession:
     def remarks(self, trial: Trial) -> list[str]:
         """Of a trial whose answers are cut before the lengths that the workload gives them, whose
         prompts were trained or calibrated on, or that replays what was not recorded of them; once
-        it is finished, of answers that could not be scored."""
+        it is finished, of prompts that were asked again and of answers that could not be scored."""
         prompts = self._load(trial)
         cut = cut_lengths([prompt.output_tokens for prompt in prompts], trial.max_new_tokens)
         found = [f"lengths-cut: {cut}"] if cut else []
+        if self._repeated:
+            found.append(f"prompts-repeated: {self._repeated}")
         if self._unscored:
             first, why = next(iter(self._unscored.items()))
             found.append(
@@ -116,7 +120,7 @@ class EngineSession:
         """Decode and score the answers: (texts, scores) by request id. Errors are not scored, and
         neither is what random weights and replayed decisions answer. Without scores are all where
         scoring fails: that is remarked."""
-        self._unscored = {}
+        self._unscored, self._repeated = {}, self._told_repeats(trial, generations)
         if self.info.provenance == REPLAYED:
             return {}, {}
         told = self.backend.texts()
@@ -136,6 +140,19 @@ class EngineSession:
             line = text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
             self._unscored = dict.fromkeys(texts, f"scoring failed: {line}")
             return texts, {}
+
+    def _told_repeats(self, trial: Trial, generations: Sequence[Generation]) -> str:
+        """How many requests asked a prompt again, where that was not meant or matters; else
+        nothing."""
+        learns = DRAFTS_FROM_ANSWERS in self.info.capabilities
+        if trial.duration_s is not None and not learns:
+            return ""
+        prompts = {prompt.request_id: prompt.token_ids for prompt in self._load(trial)}
+        distinct = {prompts[row_id(one.request_id, prompts)] for one in generations}
+        again = len(generations) - len(distinct)
+        found = ", whose earlier answers drafts come from" * learns
+        told = f"{again} of {len(generations)} requests ask one of {len(distinct)} prompts again"
+        return told + found if again else ""
 
     def _scores(self, trial: Trial, texts: Mapping[str, str]) -> dict[str, dict[str, float]]:
         """The task scores of answers by request id; keeps why some have none."""

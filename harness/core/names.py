@@ -21,6 +21,9 @@ model ends it."""
 REJECTION_SAMPLING = "rejection-sampling"
 """Capability: sampled drafts are accepted or drawn again, so that a seed gives another text than
 plain decoding's, of the same distribution."""
+DRAFTS_FROM_ANSWERS = "drafts-from-answers"
+"""Capability: drafts are looked up in the answers of earlier requests too, so that a prompt asked
+again finds its own."""
 
 BUNDLED = "bundled"
 """Source of prompts: our own generators, not the data set of a workload's name."""

@@ -24,6 +24,7 @@ CALIBRATED_OTHERWISE = "calibrated-otherwise"
 PROMPTS_SEEN = "prompts-seen"
 REPLAYED_OTHERWISE = "replayed-otherwise"
 NOT_WARMED_UP = "not-warmed-up"
+PROMPTS_REPEATED = "prompts-repeated"
 UNSCORED = "unscored"
 KV_STARVED = "kv-starved"
 
@@ -172,6 +173,15 @@ REASONS = (
         "acceptance. Files of before this was stored do not say",
     ),
     Reason(
+        PROMPTS_REPEATED,
+        "times",
+        "a remark: so many requests ask a prompt again, since a source has fewer rows than there "
+        "are requests, or rows that are alike (a load that lasts for `duration_s` does so by "
+        "design and is remarked only where it matters more). Where drafts come from earlier "
+        "answers (vLLM's `suffix`), such a request finds its own, which flatters acceptance and "
+        "speed",
+    ),
+    Reason(
         UNSCORED,
         "times",
         "a remark: so many answers have no score, and why the first one has none. The regular "
@@ -244,6 +254,7 @@ REMARKS = frozenset(
         LENGTHS_CUT,
         CALIBRATED_OTHERWISE,
         PROMPTS_SEEN,
+        PROMPTS_REPEATED,
         REPLAYED_OTHERWISE,
         NOT_WARMED_UP,
         UNSCORED,
