@@ -14,8 +14,18 @@ from itertools import islice
 from typing import Any
 
 from harness.core.errors import UserError, nearest
+from harness.core.names import BUNDLED
 from harness.core.nouns import Workload, canonical_json
-from workloads import LABELLED, OWN, WorkloadInfo, labelled, speed_bench, workload_info
+from workloads import (
+    LABELLED,
+    OWN,
+    UNSCORED,
+    WORKLOADS,
+    WorkloadInfo,
+    labelled,
+    speed_bench,
+    workload_info,
+)
 from workloads.chat import OPTION, chat_of
 from workloads.fields import (
     EmptyFieldError,
@@ -38,6 +48,10 @@ from workloads.readers import Budget, Record
 NO_HUB = "expected 'bundled', a file or a folder as source"
 _MIN_MIX_POOL = 400
 """Bundled rows generated, at the least, to find the median difficulty."""
+PROMPT_LIMIT = "prompt_limit"
+_LIMITS = ("article_limit", "max_article_tokens", PROMPT_LIMIT)
+OF_TEXT = (PROMPT_LIMIT, OPTION)
+"""Options of all workloads whose prompts are texts."""
 _OWN_KEYS = ("name", "source", "rows", "max_new_tokens")
 """Of a workload in an experiment file, beside its options."""
 
@@ -60,7 +74,7 @@ class RowOptions:
     """SPEED-Bench only, as is `subset`: rows of these categories alone."""
     subset: str | None = None
     prompt_limit: int | None = None
-    """Own prompts of a file only: rows whose prompt has up to so many tokens."""
+    """Texts only: rows whose prompt has up to so many tokens."""
 
     @property
     def counts_tokens(self) -> bool:
@@ -77,17 +91,16 @@ def row_options(workload: Workload) -> RowOptions:
     workload_info(workload.name)
     if workload.name in OWN:
         own.check(workload)
-        return RowOptions(prompt_limit=workload.options.get("prompt_limit"))
-    of_text = () if workload.name in LABELLED else (OPTION,)
-    rows = [key for key in RowOptions.__dataclass_fields__ if key != "prompt_limit"]
-    known = [*rows, *of_text]
+        return RowOptions(prompt_limit=workload.options.get(PROMPT_LIMIT))
+    fields = [*RowOptions.__dataclass_fields__, OPTION]
+    known = [key for key in fields if key not in OF_TEXT or takes(workload.name, key)]
     for key, value in workload.options.items():
         where = f"workload {workload.name}: option '{key}'"
         if key not in known:
             hint = nearest(key, [*known, *_OWN_KEYS])
             raise UserError(f"workload {workload.name}: unknown option '{key}'; {hint}")
-        if key in ("article_limit", "max_article_tokens"):
-            if workload.name not in SUMMARIES:
+        if key in _LIMITS:
+            if key != PROMPT_LIMIT and workload.name not in SUMMARIES:
                 raise UserError(f"{where} is for {' and '.join(SUMMARIES)} only")
             if type(value) is not int or value < 1:
                 raise UserError(f"{where}: expected a positive whole number, got {value!r}")
@@ -100,10 +113,15 @@ def row_options(workload: Workload) -> RowOptions:
     if workload.name == speed_bench.NAME:
         speed_bench.chosen(workload.options, workload.source)
     chat_of(workload)
-    fields = {key: value for key, value in workload.options.items() if key != OPTION}
-    if "mix" in fields:
-        fields["mix"] = parse_mix(fields["mix"], f"workload {workload.name}: option 'mix'")
-    return RowOptions(**fields)
+    chosen = {key: value for key, value in workload.options.items() if key != OPTION}
+    if "mix" in chosen:
+        chosen["mix"] = parse_mix(chosen["mix"], f"workload {workload.name}: option 'mix'")
+    return RowOptions(**chosen)
+
+
+def takes(name: str, option: str) -> bool:
+    """Whether a workload, or training source, takes one of `OF_TEXT`."""
+    return option in own.OPTIONS[name] if name in OWN else name in {*WORKLOADS, *UNSCORED}
 
 
 def load_rows(
@@ -170,7 +188,7 @@ def _ranked_rows(
     if workload.name in OWN:
         found = own.own_rows(workload, seed, distinct, budget)
         return found if workload.source in own.NO_FILE else _shuffled(found, seed)
-    if workload.source == "bundled":
+    if workload.source == BUNDLED:
         return islice(_bundled_rows(workload, info, split, seed), _pool(options, distinct))
     if workload.name == speed_bench.NAME:
         info = replace(info, config=speed_bench.chosen(workload.options, workload.source)[0])
@@ -194,13 +212,13 @@ def _shuffled(rows: Iterable[Row], seed: int) -> list[Row]:
 
 def _pool(options: RowOptions, distinct: int) -> int:
     """How many bundled rows are made, so that a selection among them finds enough."""
-    selects = options.mix is not None or options.article_limit is not None
+    selects = options.mix is not None or options.counts_tokens
     return max(4 * distinct, _MIN_MIX_POOL) if selects else distinct
 
 
 def rows_made(workload: Workload, count: int) -> int:
     """How many rows `load_rows` lets the bundled generators make; 0 for another source."""
-    if workload.source != "bundled":
+    if workload.source != BUNDLED:
         return 0
     return _pool(row_options(workload), min(workload.rows or count, count))
 
@@ -245,7 +263,7 @@ def _bundled_rows(workload: Workload, info: WorkloadInfo, split: str, seed: int)
         rows = speed_bench.mapped(speed_bench.stand_ins(split, seed, asked[1]), *asked)
         return _rows(name, info, rows)
     records = bundled.iter_rows(name, "train" if split == "train" else "test", seed)
-    return _rows(name, info, (("bundled", record) for record in records))
+    return _rows(name, info, ((BUNDLED, record) for record in records))
 
 
 def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
@@ -260,6 +278,7 @@ def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
     if name == "shapes":
         images.check(data["image"], f"{where}: field 'image'")
     data.setdefault(info.id_field, encodable(str(named), info.id_field, where))
-    return Row(id=str(named), data=data, difficulty=difficulty(name, data))
+    place = "" if where == BUNDLED else where
+    return Row(id=str(named), data=data, difficulty=difficulty(name, data), place=place)
 
 

@@ -136,7 +136,7 @@ def _properties(name: str) -> dict[str, Any]:
         own = {"source": file, "scorer": _SCORER, **lengths, "prompt_limit": _PROMPT_LIMIT}
         return own | {OPTION: _CHAT}
     more = {"cnn_dailymail": _SUMMARIES, "xsum": _SUMMARIES, "speed_bench": _SPEED_BENCH}
-    of_text = {} if name in LABELLED else {OPTION: _CHAT}
+    of_text = {} if name in LABELLED else {"prompt_limit": _PROMPT_LIMIT, OPTION: _CHAT}
     return {**_COMMON, **more.get(name, {}), **of_text}
 
 

@@ -39,7 +39,7 @@ class Row:
     data: Mapping[str, str]
     difficulty: float
     place: str = field(default="", compare=False)
-    """Where it stands ("FILE, line 3"), of own prompts in a file."""
+    """Where it stands ("FILE, line 3"); empty of rows that are made."""
 
 
 @dataclass(slots=True)

@@ -134,7 +134,8 @@ def within(
         if (count := prompt_tokens(row)) <= limit:
             yield row
         else:
-            left_out.add(f"{row.place}: a prompt of {count:,} tokens, beyond 'prompt_limit'")
+            place = row.place or f"row '{row.id}'"
+            left_out.add(f"{place}: a prompt of {count:,} tokens, beyond 'prompt_limit'")
 
 
 def _files(workload: Workload) -> list[Path]:

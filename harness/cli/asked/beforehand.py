@@ -13,8 +13,8 @@ from harness.core.errors import UserError
 from harness.core.nouns import Trial, canonical_json
 from workloads import arrivals
 from workloads.chat import chat_of
+from workloads.datasets import PROMPT_LIMIT, takes
 from workloads.measured import MeasuredPrompt, load_prompts
-from workloads.own.rows import OPTIONS
 from workloads.sandbox.probe import support
 
 
@@ -91,7 +91,7 @@ def _longer(prompts: Sequence[MeasuredPrompt], trial: Trial, most: int) -> Itera
     first, name = longer[0], trial.workload.name
     place = first.row.place or first.request_id
     room = most - trial.max_new_tokens
-    can = "prompt_limit" in OPTIONS.get(name, ()) and room > 0
+    can = takes(name, PROMPT_LIMIT) and room > 0
     hint = f"; 'prompt_limit: {room}' leaves them out" if can else ""
     yield (
         f"workload {name}: too long with their answers for the {most:,} tokens of backend "
