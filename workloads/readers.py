@@ -1,4 +1,5 @@
-"""Reads records from data files: JSON lines, JSON, CSV and Parquet, the first three also gzipped.
+"""Reads records from data files: JSON lines, JSON, CSV, TSV and Parquet, all but the last gzipped
+too.
 
 Every problem with a file is a `UserError` that names the file and, where there is one, the line.
 """
@@ -28,7 +29,8 @@ MAX_BLANK_LINES = 100_000
 MAX_ARRAY_BYTES = 64 * MIB
 """Of a JSON array, which is parsed whole and takes many times its size in memory."""
 PARQUET_ROWS = 16
-SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".jsonl.gz", ".json.gz", ".csv.gz")
+_PLAIN = (".jsonl", ".json", ".csv", ".tsv")
+SUFFIXES = (*_PLAIN, ".parquet", *(f"{name}.gz" for name in _PLAIN))
 
 
 @dataclass(slots=True)
@@ -73,7 +75,7 @@ def read_records(path: Path, budget: Budget | None = None) -> Iterator[Record]:
     kind = kind_of(path)
     if kind is None:
         raise UserError(f"{path}: unknown kind of file; expected one of: {', '.join(SUFFIXES)}")
-    reader = {".jsonl": _json_lines, ".json": _json, ".csv": _csv, ".parquet": _parquet}[kind]
+    reader = _READERS[kind]
     found = False
     with _clear_errors(path):
         for record in reader(path, budget := budget or Budget()):
@@ -194,10 +196,19 @@ def _json(path: Path, budget: Budget) -> Iterator[Record]:
 
 
 def _csv(path: Path, budget: Budget) -> Iterator[Record]:
-    """Comma-separated values under a header line; a row is named by the line it begins on. CSV has
-    no sign for nothing but an empty cell."""
+    return _separated(path, budget, "CSV")
+
+
+def _tsv(path: Path, budget: Budget) -> Iterator[Record]:
+    """As GLUE has its data sets: a quote is a sign like any other."""
+    return _separated(path, budget, "TSV", delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
+def _separated(path: Path, budget: Budget, kind: str, **form: Any) -> Iterator[Record]:
+    """Separated values under a header line; a row is named by the line it begins on. They have no
+    sign for nothing but an empty cell."""
     csv.field_size_limit(MAX_ROW_BYTES)
-    rows = csv.DictReader(_short_rows(path, budget, begun := [0]), strict=True)
+    rows = csv.DictReader(_short_rows(path, budget, begun := [0]), strict=True, **form)
     where = f"{path}, line 1"
     while True:
         try:
@@ -206,7 +217,7 @@ def _csv(path: Path, budget: Budget) -> Iterator[Record]:
             begun[0] = 0
             row = next(rows, None)
         except csv.Error as error:
-            raise UserError(f"{where}: not valid CSV: {error}") from None
+            raise UserError(f"{where}: not valid {kind}: {error}") from None
         if row is None:
             return
         if None in row:
@@ -245,3 +256,12 @@ def _parquet(path: Path, budget: Budget) -> Iterator[Record]:
     except (pyarrow.ArrowException, ValueError) as error:
         first = str(error).split("\n")[0]
         raise UserError(f"{path}: broken Parquet file: {first}") from None
+
+
+_READERS = {
+    ".jsonl": _json_lines,
+    ".json": _json,
+    ".csv": _csv,
+    ".tsv": _tsv,
+    ".parquet": _parquet,
+}

@@ -37,7 +37,7 @@ ReadRow = tuple[str, str, dict[str, str]]
 def rows(
     path: Path, scorer: str, budget: Budget | None, left_out: LeftOut, unread: Counter[str]
 ) -> Iterator[ReadRow]:
-    """Yield the rows of one file (JSON lines, JSON, CSV or Parquet). `scorer` is for rows that
+    """Yield the rows of one file (JSON lines, JSON, CSV, TSV or Parquet). `scorer` is for rows that
     name none. Those that cannot be asked are added to `left_out`, and the keys of the others that
     nobody reads to `unread`. Raises `UserError` for a row that is none."""
     for record in read_records(path, budget):

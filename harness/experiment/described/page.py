@@ -43,8 +43,8 @@ the split in several others is refused.
 """
 OWN_PROMPTS = """### Own prompts
 
-`jsonl`: a row of the file (JSON lines, JSON, CSV or Parquet) has `prompt`, or `messages` as the
-chat API has them, and may have `id`, `answer`, `scorer`, `output_tokens` and `max_new_tokens`.
+`jsonl`: a row of the file (JSON lines, JSON, CSV, TSV or Parquet) has `prompt`, or `messages` as
+the chat API has them, and may have `id`, `answer`, `scorer`, `output_tokens` and `max_new_tokens`.
 Where the assistant's message stands last, it is the answer. The prompt goes through the model's
 chat template where it has one; without one it is read as it stands. `output_tokens` is how many
 tokens the answer has, exactly and whatever the model says; `max_new_tokens` how many at most; the
