@@ -69,7 +69,8 @@ keys of rows nobody reads.
 
 `sharegpt`: the usual export, `[{"id", "conversations": [{"from": "human", "value"}, {"from":
 "gpt", "value"}]}]`. Asked is the first turn; the reply is the answer. What does not begin with a
-question and a reply is left out; `run` says how many were, and the first one's place. With
+question and a reply is left out, and so is another conversation under an id that was met before;
+`run` says how many were, and the first one's place. Equal ones are asked once. With
 `recorded_lengths` it also says how many answers `max_new_tokens` cuts. Of large files read more
 with `limits: {data_mib: 1000}`.
 
