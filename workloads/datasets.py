@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 from harness.core.errors import UserError, nearest
 from harness.core.names import BUNDLED
@@ -160,7 +159,8 @@ def load_rows(
     left_out = LeftOut("rows drawn")
     rows = own.within(rows, options.prompt_limit, prompt_tokens, left_out)
     if options.mix is not None:
-        drawn = mixed(list(rows), options.mix, distinct, workload.name)
+        hard = [replace(row, difficulty=difficulty(workload.name, row.data)) for row in rows]
+        drawn = mixed(hard, options.mix, distinct, workload.name)
     else:
         drawn = list(islice(rows, distinct))
     wanted = 1 if workload.rows is None else distinct
@@ -227,7 +227,8 @@ def _rows(
     name: str, info: WorkloadInfo, records: Iterable[Record], budget: Budget | None = None
 ) -> Iterator[Row]:
     """Distinct rows: files of one split may overlap. Left out is what has nothing in a field, or
-    another row's id; `budget` gets a remark. Raises `UserError` for an id of another row's repeats."""
+    another row's id; `budget` gets a remark. Raises `UserError` for an id that another's repeats
+    have."""
     left_out, seen = LeftOut("rows"), dict[str, Mapping[str, str]]()
     places: dict[str, str] = {}
     for left_out.of, record in enumerate(records, start=1):
@@ -279,6 +280,4 @@ def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
         images.check(data["image"], f"{where}: field 'image'")
     data.setdefault(info.id_field, encodable(str(named), info.id_field, where))
     place = "" if where == BUNDLED else where
-    return Row(id=str(named), data=data, difficulty=difficulty(name, data), place=place)
-
-
+    return Row(id=str(named), data=data, place=place)

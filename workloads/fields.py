@@ -32,12 +32,13 @@ class EmptyFieldError(UnaskableError):
 class Row:
     """One example: stable unique id, the data set's fields, and its difficulty.
 
-    The difficulty's measure is `WorkloadInfo.difficulty`; only its order means something.
+    The difficulty's measure is `WorkloadInfo.difficulty`; only its order means something. It is 0
+    where no option `mix` asks for it.
     """
 
     id: str
     data: Mapping[str, str]
-    difficulty: float
+    difficulty: float = 0.0
     place: str = field(default="", compare=False)
     """Where it stands ("FILE, line 3"); empty of rows that are made."""
 

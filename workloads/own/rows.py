@@ -6,7 +6,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from harness.core.errors import UserError, nearest
 from harness.core.files import looked_for, user_path
@@ -72,7 +71,7 @@ def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -
     """
     if workload.name == synthetic.NAME:
         for identity, data in synthetic.rows(workload.options, seed, count):
-            yield Row(identity, data, _difficulty(data))
+            yield Row(identity, data)
         return
     scorer = workload.options.get("scorer", "none")
     places, contents = dict[str, str](), dict[str, str]()
@@ -88,7 +87,7 @@ def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -
             content = _digest(data) if workload.name == sharegpt.NAME else ""
             if identity not in places:
                 places[identity], contents[identity] = where, content
-                yield Row(identity, data | {"id": identity}, _difficulty(data), where)
+                yield Row(identity, data | {"id": identity}, place=where)
             elif "id" not in data or (content and content == contents[identity]):
                 equal += 1
             elif workload.name == sharegpt.NAME:
@@ -157,8 +156,3 @@ def _files(workload: Workload) -> list[Path]:
             f"workload {workload.name}: source '{workload.source}' does not exist{looked_for(path)}"
         )
     return [path]
-
-
-def _difficulty(data: Mapping[str, Any]) -> float:
-    """How long a prompt is, in characters: only its order means something."""
-    return float(data.get("input_tokens") or len(data["prompt"]))
