@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from harness.core.names import chat_words
 from harness.core.nouns import REPLAYED, Workload, canonical_json, to_json
 from reports.svg import SERIES_COUNT, series_colour
 from reports.text import clipped, visible
@@ -268,14 +269,18 @@ def _most_frequent(values: Sequence[Any]) -> list[Any]:
 
 
 def workload_labels(workloads: Sequence[Workload]) -> dict[str, str]:
-    """A label for each workload: its name, and what sets it apart where the name is used twice."""
+    """A label for each workload: its name, what sets it apart where the name is used twice, and how
+    its option `chat` has prompts written."""
     distinct = {workload_key(workload): workload for workload in workloads}
     names = Counter(workload.name for workload in distinct.values())
     labels: dict[str, str] = {}
     for key, workload in distinct.items():
         parts = [workload.name]
         if names[workload.name] > 1:
-            parts += [workload.source, *(f"{k}={v}" for k, v in workload.options.items())]
+            apart = {k: v for k, v in workload.options.items() if k != "chat"}
+            parts += [workload.source, *(f"{k}={v}" for k, v in apart.items())]
+        if words := chat_words(workload.options):
+            parts.append(f"({words})")
         label = visible(clipped(" ".join(parts), 80))
         labels[key] = label if label not in labels.values() else f"{label} ({len(labels) + 1})"
     return labels

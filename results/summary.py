@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.names import QUALITY, TOKEN_COUNTING
+from harness.core.names import QUALITY, TOKEN_COUNTING, chat_words
 from harness.core.nouns import TrialRecord
 from results import registry
 from results.compare.pairing import ComparableTrials, Member
@@ -54,6 +54,7 @@ def identity(member: Member, group: ComparableTrials) -> dict[str, Any]:
         "dtype": trial.model.dtype,
         "workload": trial.workload.name,
         "source": trial.workload.source,
+        "chat": chat_words(trial.workload.options) or None,
         "load": trial.load.label(),
         "load_kind": trial.load.kind,
         "concurrency": trial.load.concurrency,

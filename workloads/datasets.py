@@ -8,30 +8,49 @@ the same seed contains the smaller one. (Bundled rows come in their generator's 
 from __future__ import annotations
 
 import hashlib
-import re
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import islice
-from typing import Any
 
 from harness.core.errors import UserError, nearest
-from harness.core.files import looked_for, user_path
+from harness.core.names import BUNDLED
 from harness.core.nouns import Workload, canonical_json
-from workloads import LABELLED, OWN, WorkloadInfo, labelled, speed_bench, workload_info
-from workloads.fields import EmptyFieldError, LeftOut, encodable, text_of
+from workloads import (
+    LABELLED,
+    OWN,
+    UNSCORED,
+    WORKLOADS,
+    WorkloadInfo,
+    labelled,
+    speed_bench,
+    workload_info,
+)
+from workloads.chat import OPTION, chat_of
+from workloads.fields import (
+    EmptyFieldError,
+    LeftOut,
+    check_worked_answer,
+    encodable,
+    refuse_repeats_ids,
+    text_of,
+)
 from workloads.fields import Row as Row
+from workloads.files.local import local_records
 from workloads.hardness import SUMMARIES
 from workloads.hardness import difficulty as difficulty
+from workloads.hardness.mix import mixed, parse_mix
 from workloads.hub import hub_records
 from workloads.labelled import images
 from workloads.own import rows as own
-from workloads.readers import Budget, Record, data_files, read_records
+from workloads.readers import Budget, Record
 
 NO_HUB = "expected 'bundled', a file or a folder as source"
 _MIN_MIX_POOL = 400
 """Bundled rows generated, at the least, to find the median difficulty."""
+PROMPT_LIMIT = "prompt_limit"
+_LIMITS = ("article_limit", "max_article_tokens", PROMPT_LIMIT)
+OF_TEXT = (PROMPT_LIMIT, OPTION)
+"""Options of all workloads whose prompts are texts."""
 _OWN_KEYS = ("name", "source", "rows", "max_new_tokens")
 """Of a workload in an experiment file, beside its options."""
 
@@ -54,7 +73,7 @@ class RowOptions:
     """SPEED-Bench only, as is `subset`: rows of these categories alone."""
     subset: str | None = None
     prompt_limit: int | None = None
-    """Own prompts of a file only: rows whose prompt has up to so many tokens."""
+    """Texts only: rows whose prompt has up to so many tokens."""
 
     @property
     def counts_tokens(self) -> bool:
@@ -71,30 +90,37 @@ def row_options(workload: Workload) -> RowOptions:
     workload_info(workload.name)
     if workload.name in OWN:
         own.check(workload)
-        return RowOptions(prompt_limit=workload.options.get("prompt_limit"))
-    known = [key for key in RowOptions.__dataclass_fields__ if key != "prompt_limit"]
+        return RowOptions(prompt_limit=workload.options.get(PROMPT_LIMIT))
+    fields = [*RowOptions.__dataclass_fields__, OPTION]
+    known = [key for key in fields if key not in OF_TEXT or takes(workload.name, key)]
     for key, value in workload.options.items():
         where = f"workload {workload.name}: option '{key}'"
         if key not in known:
             hint = nearest(key, [*known, *_OWN_KEYS])
             raise UserError(f"workload {workload.name}: unknown option '{key}'; {hint}")
-        if key in ("article_limit", "max_article_tokens"):
-            if workload.name not in SUMMARIES:
+        if key in _LIMITS:
+            if key != PROMPT_LIMIT and workload.name not in SUMMARIES:
                 raise UserError(f"{where} is for {' and '.join(SUMMARIES)} only")
             if type(value) is not int or value < 1:
                 raise UserError(f"{where}: expected a positive whole number, got {value!r}")
         elif key in speed_bench.OPTIONS:
             speed_bench.check_option(workload.name, key, value, where)
-        elif key != "mix" and not (isinstance(value, str) and value):
+        elif key not in ("mix", OPTION) and not (isinstance(value, str) and value):
             raise UserError(f"{where}: expected text, got {value!r}")
         if key == "revision" and workload.source != "hub":
             raise UserError(f"{where} needs 'source: hub', got source '{workload.source}'")
     if workload.name == speed_bench.NAME:
         speed_bench.chosen(workload.options, workload.source)
-    fields = dict(workload.options)
-    if "mix" in fields:
-        fields["mix"] = _parse_mix(fields["mix"], f"workload {workload.name}: option 'mix'")
-    return RowOptions(**fields)
+    chat_of(workload)
+    chosen = {key: value for key, value in workload.options.items() if key != OPTION}
+    if "mix" in chosen:
+        chosen["mix"] = parse_mix(chosen["mix"], f"workload {workload.name}: option 'mix'")
+    return RowOptions(**chosen)
+
+
+def takes(name: str, option: str) -> bool:
+    """Whether a workload, or training source, takes one of `OF_TEXT`."""
+    return option in own.OPTIONS[name] if name in OWN else name in {*WORKLOADS, *UNSCORED}
 
 
 def load_rows(
@@ -133,7 +159,8 @@ def load_rows(
     left_out = LeftOut("rows drawn")
     rows = own.within(rows, options.prompt_limit, prompt_tokens, left_out)
     if options.mix is not None:
-        drawn = _mixed(list(rows), options.mix, distinct, workload.name)
+        hard = [replace(row, difficulty=difficulty(workload.name, row.data)) for row in rows]
+        drawn = mixed(hard, options.mix, distinct, workload.name)
     else:
         drawn = list(islice(rows, distinct))
     wanted = 1 if workload.rows is None else distinct
@@ -161,7 +188,7 @@ def _ranked_rows(
     if workload.name in OWN:
         found = own.own_rows(workload, seed, distinct, budget)
         return found if workload.source in own.NO_FILE else _shuffled(found, seed)
-    if workload.source == "bundled":
+    if workload.source == BUNDLED:
         return islice(_bundled_rows(workload, info, split, seed), _pool(options, distinct))
     if workload.name == speed_bench.NAME:
         info = replace(info, config=speed_bench.chosen(workload.options, workload.source)[0])
@@ -170,7 +197,7 @@ def _ranked_rows(
             raise UserError(f"workload {workload.name}: is not on the hub; {NO_HUB}")
         records = hub_records(workload.name, info, split, options.revision or info.revision)
     else:
-        records = _local_records(workload, split, options.split is not None, budget)
+        records = local_records(workload, info, options.split, budget)
     if workload.name == speed_bench.NAME:
         asked = speed_bench.chosen(workload.options, workload.source)
         records = speed_bench.mapped(records, *asked)
@@ -185,13 +212,13 @@ def _shuffled(rows: Iterable[Row], seed: int) -> list[Row]:
 
 def _pool(options: RowOptions, distinct: int) -> int:
     """How many bundled rows are made, so that a selection among them finds enough."""
-    selects = options.mix is not None or options.article_limit is not None
+    selects = options.mix is not None or options.counts_tokens
     return max(4 * distinct, _MIN_MIX_POOL) if selects else distinct
 
 
 def rows_made(workload: Workload, count: int) -> int:
     """How many rows `load_rows` lets the bundled generators make; 0 for another source."""
-    if workload.source != "bundled":
+    if workload.source != BUNDLED:
         return 0
     return _pool(row_options(workload), min(workload.rows or count, count))
 
@@ -200,8 +227,10 @@ def _rows(
     name: str, info: WorkloadInfo, records: Iterable[Record], budget: Budget | None = None
 ) -> Iterator[Row]:
     """Distinct rows: files of one split may overlap. Left out is what has nothing in a field, or
-    another row's id; `budget` gets a remark."""
+    another row's id; `budget` gets a remark. Raises `UserError` for an id that another's repeats
+    have."""
     left_out, seen = LeftOut("rows"), dict[str, Mapping[str, str]]()
+    places: dict[str, str] = {}
     for left_out.of, record in enumerate(records, start=1):
         try:
             row = _row(name, info, record)
@@ -209,11 +238,13 @@ def _rows(
             left_out.add(str(error))
             continue
         if (first := seen.setdefault(row.id, row.data)) is row.data:
+            places[row.id] = record[0]
             yield row
         elif first != row.data:
             left_out.add(f"{record[0]}: the id {row.id!r} is another row's")
     if left_out.count and not seen:
         raise UserError(f"workload {name}: no row can be asked: {left_out}")
+    refuse_repeats_ids(places, info.id_field)
     left_out.tell(name, budget)
 
 
@@ -233,28 +264,7 @@ def _bundled_rows(workload: Workload, info: WorkloadInfo, split: str, seed: int)
         rows = speed_bench.mapped(speed_bench.stand_ins(split, seed, asked[1]), *asked)
         return _rows(name, info, rows)
     records = bundled.iter_rows(name, "train" if split == "train" else "test", seed)
-    return _rows(name, info, (("bundled", record) for record in records))
-
-
-def _local_records(
-    workload: Workload, split: str, must_have_split: bool, budget: Budget | None
-) -> Iterator[Record]:
-    path = user_path(workload.source, f"workload {workload.name}: source")
-    if workload.name == speed_bench.NAME:
-        path = speed_bench.place(path, row_options(workload).subset or speed_bench.QUALITATIVE)
-    if path.is_dir():
-        files = data_files(path, split, must_have_split=must_have_split)
-    elif path.exists():
-        files = [path]
-    else:
-        close = get_close_matches(workload.source, ["bundled", "hub"], n=1)
-        expected = f"; expected bundled, hub or a path{looked_for(path)}"
-        hint = f"; did you mean '{close[0]}'?" if close else expected
-        raise UserError(
-            f"workload {workload.name}: source '{workload.source}' does not exist{hint}"
-        )
-    for file in files:
-        yield from read_records(file, budget)
+    return _rows(name, info, ((BUNDLED, record) for record in records))
 
 
 def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
@@ -264,37 +274,10 @@ def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
     if named is None or named == "":
         content = canonical_json([data[field] for field in info.fields])
         named = hashlib.sha256(content.encode()).hexdigest()[:16]
+    if name == "gsm8k":
+        check_worked_answer(data["answer"], where)
     if name == "shapes":
         images.check(data["image"], f"{where}: field 'image'")
     data.setdefault(info.id_field, encodable(str(named), info.id_field, where))
-    return Row(id=str(named), data=data, difficulty=difficulty(name, data))
-
-
-def _parse_mix(value: Any, where: str) -> tuple[int, int]:
-    if isinstance(value, int) and not isinstance(value, bool):
-        raise UserError(f'{where}: YAML reads 80:20 as a number; write "80:20", in quotes')
-    match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", value) if isinstance(value, str) else None
-    if match is None or not any(map(int, match.groups())):
-        raise UserError(f'{where}: expected easy:hard such as "80:20", got {value!r}')
-    return int(match[1]), int(match[2])
-
-
-def _mixed(rows: list[Row], mix: tuple[int, int], count: int, name: str) -> list[Row]:
-    """At most `count` rows in the given ratio, in the order given; fewer when a side runs short."""
-    if not rows:
-        return []
-    threshold = statistics.median(row.difficulty for row in rows)
-    easy = [row for row in rows if row.difficulty <= threshold]
-    hard = [row for row in rows if row.difficulty > threshold]
-    if not hard and mix[1]:
-        raise UserError(
-            f"workload {name}: option 'mix': no row is harder than the median, {threshold:g}"
-        )
-
-    def easy_part(total: int) -> int:
-        return (2 * total * mix[0] + sum(mix)) // (2 * sum(mix))
-
-    while easy_part(count) > len(easy) or count - easy_part(count) > len(hard):
-        count -= 1
-    chosen = {row.id for row in easy[: easy_part(count)] + hard[: count - easy_part(count)]}
-    return [row for row in rows if row.id in chosen]
+    place = "" if where == BUNDLED else where
+    return Row(id=str(named), data=data, place=place)

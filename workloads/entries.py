@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from workloads import OWN, measurable, speed_bench
+from workloads import LABELLED, OWN, measurable, speed_bench
+from workloads.chat import NAME, OPTION, OURS, TEMPLATES
 from workloads.own import synthetic
 from workloads.own.scorers import SCORERS
 
@@ -17,7 +18,11 @@ _COMMON: dict[str, dict[str, Any]] = {
         "pattern": r"^(?!0+:0+$)\d{1,9}:\d{1,9}$",
         "examples": ["80:20"],
     },
-    "split": {"description": "Of the data set.", **_TEXT, "examples": ["train"]},
+    "split": {
+        "description": "Of the data set; of a folder the files that are named so.",
+        **_TEXT,
+        "examples": ["train"],
+    },
     "revision": {"description": "Of the hub: another commit, branch or tag.", **_TEXT},
 }
 _SUMMARIES: dict[str, dict[str, Any]] = {
@@ -56,6 +61,26 @@ _SCORER = {
     "examples": ["contains"],
 }
 
+_CHAT: dict[str, Any] = {
+    "description": (
+        "How prompts use the model's chat template: `template: none` writes them as for a model "
+        "without one, `template_kwargs` are variables of the template, `system` is a message "
+        "before chats that have none of the system's."
+    ),
+    "type": "object",
+    "minProperties": 1,
+    "properties": {
+        "template": {"enum": list(TEMPLATES), "default": "auto"},
+        "template_kwargs": {
+            "type": "object",
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
+            "propertyNames": {"pattern": NAME, "not": {"enum": sorted(OURS)}},
+        },
+        "system": {"type": "string", "pattern": r"\S"},
+    },
+    "additionalProperties": False,
+    "examples": [{"template_kwargs": {"enable_thinking": False}}],
+}
 _PROMPT_LIMIT = {
     "description": "Only rows whose prompt, as the model reads it, has up to so many tokens.",
     "type": "integer",
@@ -108,9 +133,11 @@ def _properties(name: str) -> dict[str, Any]:
             "default": False,
         }
         lengths = {"recorded_lengths": recorded} if name == "sharegpt" else {}
-        return {"source": file, "scorer": _SCORER, **lengths, "prompt_limit": _PROMPT_LIMIT}
+        own = {"source": file, "scorer": _SCORER, **lengths, "prompt_limit": _PROMPT_LIMIT}
+        return own | {OPTION: _CHAT}
     more = {"cnn_dailymail": _SUMMARIES, "xsum": _SUMMARIES, "speed_bench": _SPEED_BENCH}
-    return {**_COMMON, **more.get(name, {})}
+    of_text = {} if name in LABELLED else {"prompt_limit": _PROMPT_LIMIT, OPTION: _CHAT}
+    return {**_COMMON, **more.get(name, {}), **of_text}
 
 
 _LENGTHS = {

@@ -4,6 +4,7 @@ of records that are left out."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -11,8 +12,11 @@ from itertools import islice
 from typing import Any
 
 from harness.core.errors import UserError
+from harness.core.names import row_id
 from workloads.readers import Budget
 
+GSM8K_MARK = re.compile(r"#### (-?[0-9.,]+)")
+"""A worked answer's number: ``ANS_RE`` of grade_school_math/dataset.py (Cobbe et al. 2021)."""
 _NAMES_SHOWN = 10
 
 
@@ -28,14 +32,15 @@ class EmptyFieldError(UnaskableError):
 class Row:
     """One example: stable unique id, the data set's fields, and its difficulty.
 
-    The difficulty's measure is `WorkloadInfo.difficulty`; only its order means something.
+    The difficulty's measure is `WorkloadInfo.difficulty`; only its order means something. It is 0
+    where no option `mix` asks for it.
     """
 
     id: str
     data: Mapping[str, str]
-    difficulty: float
+    difficulty: float = 0.0
     place: str = field(default="", compare=False)
-    """Where it stands ("FILE, line 3"), of own prompts in a file."""
+    """Where it stands ("FILE, line 3"); empty of rows that are made."""
 
 
 @dataclass(slots=True)
@@ -98,3 +103,23 @@ def encodable(text: str, field: str, where: str) -> str:
     except UnicodeEncodeError:
         raise UserError(f"{where}: field '{field}' holds half a surrogate pair") from None
     return text
+
+
+def check_worked_answer(answer: str, where: str) -> None:
+    """Raise `UserError`, which begins with `where`, for a GSM8K answer that names no number: no
+    answer could equal it."""
+    found = GSM8K_MARK.search(answer)
+    if found is None or not any(map(str.isdigit, found[1])):
+        end = answer.strip()[-40:]
+        raise UserError(f"{where}: field 'answer': expected '#### NUMBER' at its end, got {end!r}")
+
+
+def refuse_repeats_ids(places: Mapping[str, str], field: str = "id") -> None:
+    """Raise `UserError` for a row that is called as the repeats of another are: answers to it would
+    be held against the other's. `places`: where each stands, by the ids in `field`."""
+    for identity, where in places.items():
+        if (row := row_id(identity, places)) != identity:
+            raise UserError(
+                f"{where}: field '{field}': {identity!r} is what a repeat of {row!r} is called "
+                f"({places[row]}); expected an id without '#{identity.rpartition('#')[2]}'"
+            )

@@ -11,8 +11,8 @@ from harness.core.errors import UserError
 from harness.core.names import QUALITY
 from harness.core.nouns import Load, Trial, Workload, canonical_json
 from workloads import datasets, prompts
+from workloads.chat import OPTION, chat_of
 from workloads.own import sharegpt, synthetic
-from workloads.own.chats import messages_of
 from workloads.readers import Budget
 
 
@@ -29,7 +29,8 @@ class MeasuredPrompt:
     most_tokens: int | None = None
     """The answer has at most so many; None: as many as the experiment allows."""
     messages: tuple[tuple[str, str], ...] = ()
-    """(role, content) of a chat of several messages; empty for one message of the user's."""
+    """(role, content) of the chat that the prompt was written from, for a server that writes it
+    itself; empty for tokens that were drawn."""
 
     def longest(self, most: int) -> int:
         """Tokens that the answer may have where the experiment allows `most`."""
@@ -58,7 +59,7 @@ def load_prompts(trial: Trial, tokenizer: Any) -> list[MeasuredPrompt]:
 
 def _maker(workload: Workload, tokenizer: Any) -> Callable[[str, datasets.Row], MeasuredPrompt]:
     """What makes a request's prompt of its id and its row."""
-    limit = workload.options.get("max_article_tokens")
+    limit, chat = workload.options.get("max_article_tokens"), chat_of(workload)
 
     def drawn(request_id: str, row: datasets.Row) -> MeasuredPrompt:
         ids = tuple(synthetic.token_ids(ordinary, row.data))
@@ -66,12 +67,10 @@ def _maker(workload: Workload, tokenizer: Any) -> Callable[[str, datasets.Row], 
         return MeasuredPrompt(request_id, row, str(tokenizer.decode(ids)), ids, length)
 
     def written(request_id: str, row: datasets.Row) -> MeasuredPrompt:
-        text = prompts.prompt_text(tokenizer, workload.name, row.data, limit)
-        ids = prompts.encode_text(tokenizer, text)
-        length = answer_length(row, tokenizer)
-        said = [(m["role"], m["content"]) for m in messages_of(row.data) or ()]
-        most = answer_bound(row)
-        return MeasuredPrompt(request_id, row, text, tuple(ids), length, most, tuple(said))
+        prompt = prompts.written_prompt(tokenizer, workload.name, row.data, limit, chat)
+        ids = tuple(prompts.encode_text(tokenizer, prompt.text, chat))
+        length, most = answer_length(row, tokenizer), answer_bound(row)
+        return MeasuredPrompt(request_id, row, prompt.text, ids, length, most, prompt.messages)
 
     if workload.name != synthetic.NAME:
         return written
@@ -117,11 +116,13 @@ def load_rows(
     """The rows of `count` requests, articles and prompts counted in the tokens of `tokenizer` (None
     where no option asks for that). Raises `UserError` for data that cannot be used."""
 
+    limit, chat = workload.options.get("max_article_tokens"), chat_of(workload)
+
     def count_tokens(text: str) -> int:
         return len(tokenizer.encode(text, add_special_tokens=False))
 
     def prompt_tokens(row: datasets.Row) -> int:
-        return len(prompts.encode_prompt(tokenizer, workload.name, row.data))
+        return len(prompts.encode_prompt(tokenizer, workload.name, row.data, limit, chat))
 
     return datasets.load_rows(
         workload,
@@ -152,6 +153,8 @@ def rows_checksum(workload: Workload, rows: Sequence[datasets.Row]) -> str:
     checksum pins) do not decide them: the wording, and how articles are cut."""
     whole = hashlib.sha256(datasets.checksum(rows).encode())
     whole.update(str(workload.options.get("max_article_tokens", "whole")).encode())
+    if OPTION in workload.options:
+        whole.update(canonical_json(workload.options[OPTION]).encode())
     for row in rows if workload.name != synthetic.NAME else ():
         whole.update(prompts.instruction(workload.name, row.data).encode())
         whole.update(prompts.plain_text(workload.name, row.data).encode())

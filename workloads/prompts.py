@@ -4,9 +4,11 @@ import datetime
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from harness.core.errors import UserError
+from workloads.chat import NO_CHAT, ChatOptions, refuse_unfit
 from workloads.own.chats import messages_of
 
 TODAY = datetime.date(2024, 7, 26)
@@ -92,13 +94,25 @@ def plain_text(workload: str, row: Mapping[str, str]) -> str:
     return instruction(workload, row) + _CUES[workload]
 
 
-def prompt_text(
+@dataclass(frozen=True, slots=True)
+class WrittenPrompt:
+    """A row's whole prompt."""
+
+    text: str
+    """As the model reads it."""
+    messages: tuple[tuple[str, str], ...]
+    """(role, content) of the chat that it was written from; without a chat template the text, as
+    the user's."""
+
+
+def written_prompt(
     tokenizer: Any,
     workload: str,
     row: Mapping[str, str],
     max_article_tokens: int | None = None,
-) -> str:
-    """Return the row's whole prompt as text.
+    chat: ChatOptions = NO_CHAT,
+) -> WrittenPrompt:
+    """Return the row's prompt, and the messages by which a chat server makes the same.
 
     Uses the tokenizer's chat template with its generation prompt when it has one, else plain text.
 
@@ -109,17 +123,48 @@ def prompt_text(
             jsonl, sharegpt.
         row: the row, in the hub's fields.
         max_article_tokens: keep this many tokens of the article (summarization only).
+        chat: how the template is used.
 
     Raises:
-        UserError: for a chat of several messages that the template does not take.
+        UserError: for a chat that the template does not take, and for `chat` where the template
+            does not read it.
     """
     if max_article_tokens is not None and workload in ("cnn_dailymail", "xsum"):
         row = truncate_article(tokenizer, workload, row, max_article_tokens)
-    if not has_template(tokenizer):
-        return plain_text(workload, row)
-    if (messages := messages_of(row)) is not None:
-        return _long_chat(tokenizer, messages, f"workload {workload}: row '{row.get('id')}'")
-    return _chat(tokenizer, instruction(workload, row), TODAY.strftime)
+    told = messages_of(row)
+    if not has_template(tokenizer, chat):
+        refuse_unfit(chat, "", workload)
+        text = plain_text(workload, row)
+        return WrittenPrompt(text, _pairs(told or [_asked(text)]))
+    refuse_unfit(chat, str(tokenizer.chat_template), workload)
+    messages = told or [_asked(instruction(workload, row))]
+    if chat.system is not None and messages[0]["role"] not in ("system", "developer"):
+        messages = [{"role": "system", "content": chat.system}, *messages]
+    if len(messages) == 1 and not chat.arguments:
+        text = _chat(tokenizer, messages[0]["content"], TODAY.strftime)
+    else:
+        where = f"workload {workload}: row '{row.get('id')}'"
+        text = _long_chat(tokenizer, messages, where, chat.arguments)
+    return WrittenPrompt(text, _pairs(messages))
+
+
+def prompt_text(
+    tokenizer: Any,
+    workload: str,
+    row: Mapping[str, str],
+    max_article_tokens: int | None = None,
+    chat: ChatOptions = NO_CHAT,
+) -> str:
+    """Return the text of `written_prompt`; the arguments are the same."""
+    return written_prompt(tokenizer, workload, row, max_article_tokens, chat).text
+
+
+def _asked(content: str) -> dict[str, str]:
+    return {"role": "user", "content": content}
+
+
+def _pairs(messages: Sequence[Mapping[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((message["role"], message["content"]) for message in messages)
 
 
 def encode_prompt(
@@ -127,30 +172,33 @@ def encode_prompt(
     workload: str,
     row: Mapping[str, str],
     max_article_tokens: int | None = None,
+    chat: ChatOptions = NO_CHAT,
 ) -> list[int]:
     """Return the token ids of `prompt_text`; the arguments are the same."""
-    return encode_text(tokenizer, prompt_text(tokenizer, workload, row, max_article_tokens))
+    text = prompt_text(tokenizer, workload, row, max_article_tokens, chat)
+    return encode_text(tokenizer, text, chat)
 
 
-def encode_text(tokenizer: Any, text: str) -> list[int]:
+def encode_text(tokenizer: Any, text: str, chat: ChatOptions = NO_CHAT) -> list[int]:
     """Return the token ids of a text that `prompt_text` made.
 
     A chat template writes the special tokens itself; plain text gets the tokenizer's own.
     """
-    ids = tokenizer.encode(text, add_special_tokens=not has_template(tokenizer))
+    ids = tokenizer.encode(text, add_special_tokens=not has_template(tokenizer, chat))
     return [int(i) for i in ids]
 
 
-def has_template(tokenizer: Any) -> bool:
+def has_template(tokenizer: Any, chat: ChatOptions = NO_CHAT) -> bool:
     """Whether prompts for this tokenizer's model are chats."""
-    return bool(getattr(tokenizer, "chat_template", None))
+    return chat.template and bool(getattr(tokenizer, "chat_template", None))
 
 
 def user_message(tokenizer: Any, prompt_ids: Sequence[int]) -> str:
     """Return what the user says in a prompt that the tokenizer's chat template made.
 
-    A chat API applies the template itself, so it must get the message alone. A prompt that the
-    template did not make is returned as text without special tokens.
+    A chat API applies the template itself, so it must get the message alone; of prompts of rows
+    `written_prompt` has it, which not every tokenizer gives back. A prompt that the template did
+    not make is returned as text without special tokens.
     """
     if has_template(tokenizer) and (
         found := _frame(tokenizer).fullmatch(tokenizer.decode(prompt_ids))
@@ -168,24 +216,36 @@ def _frame(tokenizer: Any) -> re.Pattern[str]:
     return re.compile(f"{before}(.*){after}", re.DOTALL)
 
 
-def _long_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]], where: str) -> str:
+def _long_chat(
+    tokenizer: Any,
+    messages: Sequence[Mapping[str, str]],
+    where: str,
+    arguments: Mapping[str, Any],
+) -> str:
     try:
-        return _templated(tokenizer, messages, TODAY.strftime)
+        return _templated(tokenizer, messages, TODAY.strftime, arguments)
     except Exception as error:  # a template may raise anything
         told = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"{where}: the model's chat template refuses it: {told}") from None
 
 
 def _chat(tokenizer: Any, message: str, strftime: Callable[[str], str]) -> str:
-    return _templated(tokenizer, [{"role": "user", "content": message}], strftime)
+    return _templated(tokenizer, [_asked(message)], strftime, {})
 
 
 def _templated(
-    tokenizer: Any, messages: Sequence[Mapping[str, str]], strftime: Callable[[str], str]
+    tokenizer: Any,
+    messages: Sequence[Mapping[str, str]],
+    strftime: Callable[[str], str],
+    arguments: Mapping[str, Any],
 ) -> str:
     return str(
         tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=True, strftime_now=strftime
+            list(messages),
+            tokenize=False,
+            add_generation_prompt=True,
+            strftime_now=strftime,
+            **arguments,
         )
     )
 

@@ -1,4 +1,5 @@
-"""Reads records from data files: JSON lines, JSON, CSV and Parquet, the first three also gzipped.
+"""Reads records from data files: JSON lines, JSON, CSV, TSV and Parquet, all but the last gzipped
+too.
 
 Every problem with a file is a `UserError` that names the file and, where there is one, the line.
 """
@@ -8,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
-import itertools
 import json
 import math
-import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,14 +29,8 @@ MAX_BLANK_LINES = 100_000
 MAX_ARRAY_BYTES = 64 * MIB
 """Of a JSON array, which is parsed whole and takes many times its size in memory."""
 PARQUET_ROWS = 16
-MAX_ENTRIES = 10_000
-"""Files and folders looked at to find a folder's data files."""
-SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".jsonl.gz", ".json.gz", ".csv.gz")
-_SPLIT_WORDS = {
-    "train": {"train", "training"},
-    "test": {"test"},
-    "validation": {"validation", "valid", "val", "dev"},
-}
+_PLAIN = (".jsonl", ".json", ".csv", ".tsv")
+SUFFIXES = (*_PLAIN, ".parquet", *(f"{name}.gz" for name in _PLAIN))
 
 
 @dataclass(slots=True)
@@ -79,10 +72,10 @@ def read_records(path: Path, budget: Budget | None = None) -> Iterator[Record]:
         UserError: when the file is no plain file, cannot be read, is of no known kind, is broken,
             is empty, or holds more than `budget` has left.
     """
-    kind = _kind(path)
+    kind = kind_of(path)
     if kind is None:
         raise UserError(f"{path}: unknown kind of file; expected one of: {', '.join(SUFFIXES)}")
-    reader = {".jsonl": _json_lines, ".json": _json, ".csv": _csv, ".parquet": _parquet}[kind]
+    reader = _READERS[kind]
     found = False
     with _clear_errors(path):
         for record in reader(path, budget := budget or Budget()):
@@ -113,51 +106,8 @@ def _clear_errors(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: does not fit into this machine's memory") from None
 
 
-def data_files(
-    folder: Path, split: str | None = None, *, must_have_split: bool = False
-) -> list[Path]:
-    """The data files of a folder (of its subfolders when it has none itself), sorted by path: all
-    of them, or those of a split.
-
-    A file belongs to a split when its name holds the split's name as a word, as in
-    ``test-00000-of-00001.parquet``. When no name holds any split's name, all files are taken,
-    unless `must_have_split`.
-
-    Raises:
-        UserError: when the folder holds no data file, or none of the split.
-    """
-    files = _known_files(folder.iterdir(), folder) or _known_files(folder.rglob("*"), folder)
-    if not files:
-        raise UserError(f"{folder}: no data file in this folder; expected {', '.join(SUFFIXES)}")
-    splits = {path: _splits_in(path.name) for path in files}
-    if split is None or not (any(splits.values()) or must_have_split):
-        return files
-    wanted = [path for path in files if split in splits[path]]
-    if not wanted:
-        there = sorted(set(itertools.chain.from_iterable(splits.values()))) or ["none"]
-        raise UserError(f"{folder}: no file of split '{split}'; splits there: {', '.join(there)}")
-    return wanted
-
-
-def _known_files(paths: Iterator[Path], folder: Path) -> list[Path]:
-    found = []
-    try:
-        for number, path in enumerate(paths):
-            if number == MAX_ENTRIES:
-                raise UserError(f"{folder}: more than {MAX_ENTRIES:,} entries; name a data file")
-            if _kind(path) and path.is_file() and not path.name.startswith("."):
-                found.append(path)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be read: {error.strerror or error}") from None
-    return sorted(found)
-
-
-def _splits_in(name: str) -> set[str]:
-    words = set(re.split(r"[^a-z]+", name.lower()))
-    return {split for split, names in _SPLIT_WORDS.items() if words & names}
-
-
-def _kind(path: Path) -> str | None:
+def kind_of(path: Path) -> str | None:
+    """The kind of data file that a name speaks of, as one of `SUFFIXES`; None for no kind."""
     name = path.name.lower()
     suffix = next((s for s in SUFFIXES if name.endswith(s)), None)
     return suffix.removesuffix(".gz") if suffix else None
@@ -246,10 +196,19 @@ def _json(path: Path, budget: Budget) -> Iterator[Record]:
 
 
 def _csv(path: Path, budget: Budget) -> Iterator[Record]:
-    """Comma-separated values under a header line; a row is named by the line it begins on. CSV has
-    no sign for nothing but an empty cell."""
+    return _separated(path, budget, "CSV")
+
+
+def _tsv(path: Path, budget: Budget) -> Iterator[Record]:
+    """As GLUE has its data sets: a quote is a sign like any other."""
+    return _separated(path, budget, "TSV", delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
+def _separated(path: Path, budget: Budget, kind: str, **form: Any) -> Iterator[Record]:
+    """Separated values under a header line; a row is named by the line it begins on. They have no
+    sign for nothing but an empty cell."""
     csv.field_size_limit(MAX_ROW_BYTES)
-    rows = csv.DictReader(_short_rows(path, budget, begun := [0]), strict=True)
+    rows = csv.DictReader(_short_rows(path, budget, begun := [0]), strict=True, **form)
     where = f"{path}, line 1"
     while True:
         try:
@@ -258,7 +217,7 @@ def _csv(path: Path, budget: Budget) -> Iterator[Record]:
             begun[0] = 0
             row = next(rows, None)
         except csv.Error as error:
-            raise UserError(f"{where}: not valid CSV: {error}") from None
+            raise UserError(f"{where}: not valid {kind}: {error}") from None
         if row is None:
             return
         if None in row:
@@ -297,3 +256,12 @@ def _parquet(path: Path, budget: Budget) -> Iterator[Record]:
     except (pyarrow.ArrowException, ValueError) as error:
         first = str(error).split("\n")[0]
         raise UserError(f"{path}: broken Parquet file: {first}") from None
+
+
+_READERS = {
+    ".jsonl": _json_lines,
+    ".json": _json,
+    ".csv": _csv,
+    ".tsv": _tsv,
+    ".parquet": _parquet,
+}

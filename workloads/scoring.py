@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import itertools
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from harness.core import rouge
 from harness.core.errors import UserError, nearest
 from workloads import LABELLED, OWN, UNSCORED, WORKLOADS
-from workloads.completions import complete_program, stub
+from workloads.fields import GSM8K_MARK
 from workloads.labelled import label_name
 from workloads.own import scorers
-from workloads.sandbox.runner import DEFAULT_TIMEOUT_S, UntrustedProgram, run_programs
+from workloads.own.patterns import LIMIT_S
+from workloads.sandbox.humaneval import pass_at_1
+from workloads.sandbox.runner import DEFAULT_TIMEOUT_S
 
-_MARKED = re.compile(r"#### (-?[0-9.,]+)")
-"""GSM8K's own: ``ANS_RE`` of grade_school_math/dataset.py (Cobbe et al. 2021)."""
 _NUMBER = re.compile(r"(?<![A-Za-z0-9.])-?(?:\d+(?:\.\d+)?|\.\d+)")
 _THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\}|\\[,!: ])+(?=\d{3}(?!\d))")
 _BOXED = re.compile(r"\\boxed\s*\{([^}]{0,200})\}")
@@ -34,20 +33,18 @@ _LOOSE_MARK = re.compile(rf"####[\W_]{{0,20}}?{_NO_STEP}(-?\.?\d[^\n]*)")
 """With signs between mark and number (``#### **42**``), but no word as in a heading."""
 _ANSWER = re.compile(
     r"(?i)answer[*_]*(?:\s+is\b[:\s]*"
-    rf"|\s*:[\W_]{{0,20}}?{_NO_STEP}(?=-?\.?\d(?:[^\n=.;]|\.(?=\d))*[.*_ \t]*$))([^\n]+)",
+    rf"|\s*:[\W_]{{0,20}}?{_NO_STEP}"
+    r"(?=-?\.?\d(?:[^\n=.;]|\.(?=\d)){0,500}+[.*_ \t]*+$))([^\n]+)",
     re.MULTILINE,
 )
 """Behind "answer:" reasoning may stand; so there the line is one statement that begins with the
-number, and no equation."""
+number, and no equation. It is bounded and not tried again shorter, since an answer may be hostile.
+"""
 _STATEMENT_ENDS = re.compile(r"[.;!?](?:\s|$)|(?<=\d)\s+\((?=[^)]{0,200}=)")
 """Or goes over into a remark such as "(with n = 4)"."""
 _RESULT = re.compile(rf"[\s*_]*({_NUMBER.pattern})")
 _QUESTION = re.compile(r"^[ \t]*(?:Question|Q|Problem)\s*:", re.MULTILINE)
-
-
-_PASSED: set[tuple[UntrustedProgram, float]] = set()
-"""Programs that passed within their time limit, in this process: repeats of a trial ask the same of
-the same ones. Those that failed are run again, since a busy machine may have been the reason."""
+_THOUGHT, _THOUGHT_ENDS = "<think>", "</think>"
 
 
 def score(workload: str, row: Mapping[str, str], text: str) -> dict[str, float]:
@@ -70,6 +67,8 @@ def score_all(
     texts: Sequence[str],
     *,
     timeout_s: float = DEFAULT_TIMEOUT_S,
+    thinks: Sequence[bool] = (),
+    unscored: dict[int, str] | None = None,
 ) -> list[dict[str, float]]:
     """`score` for many answers; HumanEval's programs run side by side.
 
@@ -79,24 +78,26 @@ def score_all(
         rows: the rows' fields.
         texts: the answers, one for each row.
         timeout_s: wall-clock seconds for each HumanEval program.
+        thinks: by answer whether its prompt ends within a thought; empty: none does.
+        unscored: gets, by the answer's place, why one that should have a score has none.
 
     Raises:
         UserError: as `score`.
     """
+    why = {} if unscored is None else unscored
     if workload in UNSCORED:
         return [{} for _ in texts]
     if workload in LABELLED:
         pairs = list(zip(rows, texts, strict=True))
         return [{"accuracy": accuracy(workload, row["label"], text)} for row, text in pairs]
     if workload in OWN:
-        return scorers.score_all(rows, texts)
+        return _own_scores(rows, texts, why)
     if workload not in WORKLOADS:
         raise UserError(f"scoring: unknown workload '{workload}'; {nearest(workload, WORKLOADS)}")
-    pairs = [(row, answer_part(text)) for row, text in zip(rows, texts, strict=True)]
+    told = zip(texts, thinks or [False] * len(texts), strict=True)
+    pairs = list(zip(rows, itertools.starmap(answer_part, told), strict=True))
     if workload == "humaneval":
-        programs = [humaneval_program(*pair) for pair in pairs]
-        _judge([p for p in programs if (p, timeout_s) not in _PASSED], timeout_s)
-        return [{"pass_at_1": float((program, timeout_s) in _PASSED)} for program in programs]
+        return pass_at_1(pairs, timeout_s, why)
     if workload == "gsm8k":
         return [
             {
@@ -109,9 +110,17 @@ def score_all(
     return [{"rouge_l_to_label": rouge_l(row[label], text)} for row, text in pairs]
 
 
-def answer_part(text: str) -> str:
-    """What a model that thinks aloud says after its last ``</think>``; any other text whole."""
-    return text.rpartition("</think>")[2]
+def answer_part(text: str, thinks: bool = False) -> str:
+    """What a model that thinks aloud says after its last ``</think>``, and nothing where it was cut
+    off before that; any other text whole. `thinks`: the prompt ends in ``<think>``."""
+    _, closed, said = text.rpartition(_THOUGHT_ENDS)
+    begun = _THOUGHT in said or (thinks and not closed)
+    return "" if begun else said
+
+
+def thinks_from_the_start(prompt: str) -> bool:
+    """Whether a prompt's text has the answer begin as a thought, as some chat templates do."""
+    return prompt.rstrip().endswith(_THOUGHT)
 
 
 def is_scored(workload: str, row: Mapping[str, str]) -> bool:
@@ -121,12 +130,15 @@ def is_scored(workload: str, row: Mapping[str, str]) -> bool:
     return workload not in UNSCORED
 
 
-def _judge(programs: Sequence[UntrustedProgram], timeout_s: float) -> None:
-    """Run each of them once and keep those that pass in `_PASSED`."""
-    once = list(dict.fromkeys(programs))
-    for program, result in zip(once, run_programs(once, timeout_s=timeout_s), strict=True):
-        if result.passed:
-            _PASSED.add((program, timeout_s))
+def _own_scores(
+    rows: Sequence[Mapping[str, str]], texts: Sequence[str], unscored: dict[int, str]
+) -> list[dict[str, float]]:
+    scores = scorers.score_all(rows, texts)
+    late = f"the row's regular expression took over {LIMIT_S:g} s"
+    for place, (row, found) in enumerate(zip(rows, scores, strict=True)):
+        if not found and row.get("scorer", scorers.NONE) != scorers.NONE:
+            unscored[place] = late
+    return scores
 
 
 def rouge_l(reference: str, text: str) -> float:
@@ -145,7 +157,7 @@ def exact_match(reference: str, text: str) -> float:
     The first mark counts, the number follows it after one space, and 42.0 is not 42; an answer
     without a mark is wrong.
     """
-    expected, found = _MARKED.search(reference), _MARKED.search(text)
+    expected, found = GSM8K_MARK.search(reference), GSM8K_MARK.search(text)
     if expected is None or found is None:
         return 0.0
     return float(expected[1].replace(",", "") == found[1].replace(",", ""))
@@ -197,29 +209,3 @@ def _stated_number(text: str) -> Decimal | None:
                 return Decimal(result[1])
             return Decimal(_NUMBER.findall(left)[-1] if sign else found[0])
     return None
-
-
-def humaneval_program(row: Mapping[str, str], text: str) -> UntrustedProgram:
-    """The program that an answer makes, and the row's tests, for `sandbox.run_program`.
-
-    The tests get the prompt's imports and helper functions from the prompt itself, and the function
-    to complete, alone, from the answer.
-    """
-    prompt, name = row["prompt"], row["entry_point"]
-    return UntrustedProgram(
-        source=complete_program(prompt, name, text),
-        tests=f"{row['test']}\n\ncheck({name})\n",
-        names=(name,),
-        given=_given(stub(prompt, name), row["test"], name),
-    )
-
-
-def _given(source: str, tests: str, name: str) -> str:
-    """The prompt, or nothing where the tests use none of its names: imports cost time."""
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            names = set(compile(source, "<prompt>", "exec", dont_inherit=True).co_names) - {name}
-    except (SyntaxError, ValueError):
-        return source
-    used = names.intersection(re.findall(r"\w+", tests))
-    return source if used or "import *" in source else ""

@@ -63,7 +63,7 @@ from backends.vllm.sampling import REPAIRED, repair_expansion
 from harness.core.backend import Option
 from harness.core.decisions import Decisions
 from harness.core.errors import UserError
-from harness.core.names import DRAFT_US, REJECTION_SAMPLING
+from harness.core.names import DRAFT_US, DRAFTS_FROM_ANSWERS, REJECTION_SAMPLING
 from harness.core.nouns import Commit, Model
 from results.traces.rated import drafts_of
 from results.traces.rates import TraceSource
@@ -130,6 +130,9 @@ class VllmSpeculative(VllmBackend):
         self._under_way = 0
         """Requests that got tokens in the last step."""
         self._learns = options["method"] == SUFFIX
+        if self._learns:
+            more = {*self.CAPABILITIES, DRAFTS_FROM_ANSWERS}
+            self.info = replace(self.info, capabilities=frozenset(more))
         self._most_found = options["drafts"] if options["method"] in SEARCHES else 0
         """By a search of the text; 0 where others draft, who never find fewer."""
         self._replayed: ReplayedVerification | None = None

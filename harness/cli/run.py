@@ -9,7 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from harness.cli import display, doctor, wiring
-from harness.cli.asked.beforehand import replayed, too_long, traces
+from harness.cli.asked.beforehand import (
+    refuse_other_chats,
+    refuse_unscorable,
+    replayed,
+    too_long,
+    traces,
+)
 from harness.cli.cells.outcome import raise_refusal, tell_results, trials_by_status
 from harness.cli.cluster.place import Cluster
 from harness.cli.cluster.sweep import sweep_cluster
@@ -188,6 +194,10 @@ def _run_both(
 
 def _resolved(experiment: Experiment, wanted: Wanted) -> tuple[Experiment, list[Trial]]:
     """The experiment with its content pinned, and its trials; says what is odd about them."""
+    every = dataclasses.replace(experiment, loads=(ANY_LOAD,), repeats=1).trials()
+    every = [trial for trial in every if wanted(trial)]
+    refuse_unscorable(every)
+    refuse_other_chats(every)
     experiment = wiring.resolve(experiment)
     trials = [trial for trial in experiment.trials() if wanted(trial)]
     asked = trials or dataclasses.replace(experiment, loads=(ANY_LOAD,)).trials()

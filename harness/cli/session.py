@@ -3,8 +3,10 @@ and scores come out."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,11 +19,10 @@ from backends.replayed import replay_remarks
 from backends.seen import seen_prompts
 from harness.core.backend import Backend
 from harness.core.errors import UserError
-from harness.core.names import ENDS_AT_EOS, asked_again, row_id
+from harness.core.names import DRAFTS_FROM_ANSWERS, ENDS_AT_EOS, asked_again, row_id
 from harness.core.nouns import REPLAYED, BackendInfo, Generation, Request, Sampling, Trial
 from workloads import arrivals, scoring, workload_info
 from workloads.measured import MeasuredPrompt, cut_lengths, load_prompts, trace_checksum
-from workloads.own.patterns import LIMIT_S
 
 WARM_UP_TOKENS = 16
 WARM_UP_REQUESTS = 4
@@ -41,8 +42,10 @@ class EngineSession:
     directory: Path | None = None
     """The model's."""
     _prompts: dict[str, list[MeasuredPrompt]] = field(default_factory=dict)
-    _unscored: list[str] = field(default_factory=list)
-    """Requests that `finish` could not score, of the last trial."""
+    _unscored: dict[str, str] = field(default_factory=dict)
+    """Why `finish` could not score answers of the last trial, by request id."""
+    _repeated: str = ""
+    """That its requests ask prompts again."""
 
     @property
     def info(self) -> BackendInfo:
@@ -84,14 +87,16 @@ class EngineSession:
     def remarks(self, trial: Trial) -> list[str]:
         """Of a trial whose answers are cut before the lengths that the workload gives them, whose
         prompts were trained or calibrated on, or that replays what was not recorded of them; once
-        it is finished, of answers that could not be scored."""
+        it is finished, of prompts that were asked again and of answers that could not be scored."""
         prompts = self._load(trial)
         cut = cut_lengths([prompt.output_tokens for prompt in prompts], trial.max_new_tokens)
         found = [f"lengths-cut: {cut}"] if cut else []
+        if self._repeated:
+            found.append(f"prompts-repeated: {self._repeated}")
         if self._unscored:
+            first, why = next(iter(self._unscored.items()))
             found.append(
-                f"unscored: {len(self._unscored)} without a score; on the answer to "
-                f"'{self._unscored[0]}' the row's regular expression took over {LIMIT_S:g} s"
+                f"unscored: {len(self._unscored)} without a score; on the answer to '{first}' {why}"
             )
         if self.directory is None:
             return found
@@ -113,8 +118,9 @@ class EngineSession:
         self, trial: Trial, generations: Sequence[Generation]
     ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
         """Decode and score the answers: (texts, scores) by request id. Errors are not scored, and
-        neither is what random weights and replayed decisions answer."""
-        self._unscored = []
+        neither is what random weights and replayed decisions answer. Without scores are all where
+        scoring fails: that is remarked."""
+        self._unscored, self._repeated = {}, self._told_repeats(trial, generations)
         if self.info.provenance == REPLAYED:
             return {}, {}
         told = self.backend.texts()
@@ -125,16 +131,46 @@ class EngineSession:
         }
         if trial.model.shape:
             return texts, {}
-        rows = {prompt.request_id: prompt.row.data for prompt in self._load(trial)}
-        answered = [rows[row_id(request_id, rows)] for request_id in texts]
-        found = scoring.score_all(trial.workload.name, answered, list(texts.values()))
-        scores = dict(zip(texts, found, strict=True))
-        self._unscored = [
-            request_id
-            for (request_id, score), row in zip(scores.items(), answered, strict=True)
-            if not score and scoring.is_scored(trial.workload.name, row)
-        ]
-        return texts, scores
+        try:
+            return texts, self._scores(trial, texts)
+        except Exception as error:  # the answers took longer to make than their scores would
+            with contextlib.suppress(OSError):  # a full disk must not hide the error itself
+                traceback.print_exception(error)
+            text = " ".join(str(error).split())
+            line = text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
+            self._unscored = dict.fromkeys(texts, f"scoring failed: {line}")
+            return texts, {}
+
+    def _told_repeats(self, trial: Trial, generations: Sequence[Generation]) -> str:
+        """How many requests asked a prompt again, where that was not meant or matters; else
+        nothing."""
+        learns = DRAFTS_FROM_ANSWERS in self.info.capabilities
+        if trial.duration_s is not None and not learns:
+            return ""
+        prompts = {prompt.request_id: prompt.token_ids for prompt in self._load(trial)}
+        distinct = {prompts[row_id(one.request_id, prompts)] for one in generations}
+        again = len(generations) - len(distinct)
+        found = ", whose earlier answers drafts come from" * learns
+        told = f"{again} of {len(generations)} requests ask one of {len(distinct)} prompts again"
+        return told + found if again else ""
+
+    def _scores(self, trial: Trial, texts: Mapping[str, str]) -> dict[str, dict[str, float]]:
+        """The task scores of answers by request id; keeps why some have none."""
+        asked = {prompt.request_id: prompt for prompt in self._load(trial)}
+        answered = [asked[row_id(request_id, asked)] for request_id in texts]
+        why: dict[int, str] = {}
+        ids = list(texts)
+        # a chat server may tell thoughts and answers apart, and so takes the marks away
+        marked = trial.options.get("api") != "chat"
+        found = scoring.score_all(
+            trial.workload.name,
+            [prompt.row.data for prompt in answered],
+            list(texts.values()),
+            thinks=[marked and scoring.thinks_from_the_start(prompt.text) for prompt in answered],
+            unscored=why,
+        )
+        self._unscored = {ids[place]: reason for place, reason in why.items()}
+        return dict(zip(ids, found, strict=True))
 
     def close(self) -> None:
         """Free the engine."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
@@ -20,6 +21,9 @@ model ends it."""
 REJECTION_SAMPLING = "rejection-sampling"
 """Capability: sampled drafts are accepted or drawn again, so that a seed gives another text than
 plain decoding's, of the same distribution."""
+DRAFTS_FROM_ANSWERS = "drafts-from-answers"
+"""Capability: drafts are looked up in the answers of earlier requests too, so that a prompt asked
+again finds its own."""
 
 BUNDLED = "bundled"
 """Source of prompts: our own generators, not the data set of a workload's name."""
@@ -106,3 +110,15 @@ def row_id(request_id: str, known: Collection[str]) -> str:
     """The id under which a prompt was asked first, where that is among the `known` ones."""
     row, _, turn = request_id.rpartition("#")
     return row if turn.isdecimal() and row in known else request_id
+
+
+def chat_words(options: Mapping[str, Any]) -> str:
+    """How the option `chat` among a workload's `options` has its prompts written, in words:
+    ``enable_thinking=false, system "Be brief."``; empty without it."""
+    chat = options.get("chat") or {}
+    found = [f"{key}={json.dumps(value)}" for key, value in chat.get("template_kwargs", {}).items()]
+    if chat.get("template") == "none":
+        found.append("no chat template")
+    if "system" in chat:
+        found.append(f"system {json.dumps(chat['system'], ensure_ascii=False)}")
+    return ", ".join(found)

@@ -66,7 +66,7 @@ class Request:
     """Seconds after the start of the load; 0 in a closed loop."""
     answer: Answer = "tokens"
     messages: tuple[tuple[str, str], ...] = ()
-    """(role, content) of a chat of several messages, for a server that makes the prompt itself."""
+    """(role, content) of the chat behind the prompt, for a server that makes the prompt itself."""
 
 
 @dataclass(frozen=True, slots=True)

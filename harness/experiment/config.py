@@ -44,7 +44,7 @@ LEAST_TEMPERATURE = 0.01
 different distributions under one name."""
 WORKLOAD_KEYS = (
     "source", "rows", "mix", "split", "article_limit", "max_article_tokens", "scorer",
-    "recorded_lengths", "prompt_limit", "input_tokens", "output_tokens", "prefix_tokens",
+    "recorded_lengths", "prompt_limit", "chat", "input_tokens", "output_tokens", "prefix_tokens",
     "prefixes",
 )  # fmt: skip
 MAX_LIMIT_S = 1e9

@@ -21,7 +21,8 @@ SHARE = 0.1
 """Of the time that a run took, for measuring again."""
 _REMARKS = {
     *("too-few-samples", "noise-not-checked", "lengths-cut", "not-warmed-up"),
-    *("calibrated-otherwise", "prompts-seen", "replayed-otherwise", "unscored", "kv-starved"),
+    *("calibrated-otherwise", "prompts-seen", "prompts-repeated", "replayed-otherwise"),
+    *("unscored", "kv-starved"),
 }
 State = Literal["sound", "disturbed", "lost"]
 

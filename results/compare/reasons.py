@@ -25,6 +25,7 @@ CALIBRATED_OTHERWISE = "calibrated-otherwise"
 PROMPTS_SEEN = "prompts-seen"
 REPLAYED_OTHERWISE = "replayed-otherwise"
 NOT_WARMED_UP = "not-warmed-up"
+PROMPTS_REPEATED = "prompts-repeated"
 UNSCORED = "unscored"
 KV_STARVED = "kv-starved"
 
@@ -176,10 +177,21 @@ REASONS = (
         "acceptance. Files of before this was stored do not say",
     ),
     Reason(
+        PROMPTS_REPEATED,
+        "times",
+        "a remark: so many requests ask a prompt again, since a source has fewer rows than there "
+        "are requests, or rows that are alike (a load that lasts for `duration_s` does so by "
+        "design and is remarked only where it matters more). Where drafts come from earlier "
+        "answers (vLLM's `suffix`), such a request finds its own, which flatters acceptance and "
+        "speed",
+    ),
+    Reason(
         UNSCORED,
         "times",
-        "a remark: the regular expression of a row took over 1 s of CPU time on so many answers, "
-        "which have no score (after 30 of them the other rows with such a scorer have none either)",
+        "a remark: so many answers have no score, and why the first one has none. The regular "
+        "expression of a row took over 1 s of CPU time (after 30 of them the other rows with such "
+        "a scorer have none either), or HumanEval's tests or prompt of a row cannot run in the "
+        "sandbox, which has Python's standard library alone, so that no program could pass",
     ),
     Reason(
         REPLAYED_OTHERWISE,
@@ -246,6 +258,7 @@ REMARKS = frozenset(
         LENGTHS_CUT,
         CALIBRATED_OTHERWISE,
         PROMPTS_SEEN,
+        PROMPTS_REPEATED,
         REPLAYED_OTHERWISE,
         NOT_WARMED_UP,
         UNSCORED,

@@ -24,13 +24,15 @@ def _score(name: str, text: str, label: str) -> Metric:
     )
 
 
-THOUGHT = " What stands before the last `</think>` does not count."
+THOUGHT = (
+    " What stands before the last `</think>` does not count, and an answer that was cut off before "
+    "it is empty."
+)
 SCORES = (
     _score(
         "rouge_l_to_label",
         "Mean F1 against the data set's summary: rouge-score's `rougeL`, stemmed, as in MLPerf "
-        "Inference. Of the data sets' answers what stands before the last `</think>` does not "
-        "count.",
+        "Inference." + THOUGHT,
         "ROUGE-L",
     ),
     _score(

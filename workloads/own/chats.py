@@ -18,7 +18,7 @@ from typing import Any
 from harness.core.errors import UserError, nearest
 from harness.core.nouns import canonical_json
 from workloads.fields import LeftOut, UnaskableError, encodable, text_of, without_nan
-from workloads.own.scorers import SCORERS, check_answer, is_scorer
+from workloads.own.scorers import NONE, SCORERS, check_answer, is_scorer
 from workloads.own.synthetic import MOST_OUTPUT
 from workloads.readers import Budget, Record, read_records
 
@@ -37,7 +37,7 @@ ReadRow = tuple[str, str, dict[str, str]]
 def rows(
     path: Path, scorer: str, budget: Budget | None, left_out: LeftOut, unread: Counter[str]
 ) -> Iterator[ReadRow]:
-    """Yield the rows of one file (JSON lines, JSON, CSV or Parquet). `scorer` is for rows that
+    """Yield the rows of one file (JSON lines, JSON, CSV, TSV or Parquet). `scorer` is for rows that
     name none. Those that cannot be asked are added to `left_out`, and the keys of the others that
     nobody reads to `unread`. Raises `UserError` for a row that is none."""
     for record in read_records(path, budget):
@@ -114,10 +114,13 @@ def finished(
     """A row with its id, its answer where it has one and its scorer, checked. Without an id of its
     own it is named by its content."""
     check_answer(scorer, answer, values, where)
-    data = {**fields, "scorer": scorer} | ({} if answer is None else {"answer": answer})
+    told = {} if answer is None else {"answer": answer}
+    data = {**fields, "scorer": scorer} | told
     named = values.get("id")
     if named is None or named == "":
-        return where, hashlib.sha256(canonical_json(data).encode()).hexdigest()[:16], data
+        # as of a row without a scorer: how answers are judged says nothing of what is asked
+        content = canonical_json({**fields, "scorer": NONE} | told)
+        return where, hashlib.sha256(content.encode()).hexdigest()[:16], data
     if not isinstance(named, str | int) or isinstance(named, bool):
         raise UserError(f"{where}: field 'id': expected a text or a whole number, got {named!r}")
     identity = encodable(str(named), "id", where)

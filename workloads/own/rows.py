@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from harness.core.errors import UserError, nearest
 from harness.core.files import looked_for, user_path
-from harness.core.names import row_id
-from harness.core.nouns import Workload
-from workloads.fields import LeftOut, Row
+from harness.core.nouns import Workload, canonical_json
+from workloads.chat import OPTION, chat_of
+from workloads.fields import LeftOut, Row, refuse_repeats_ids
+from workloads.files.folders import data_files
 from workloads.own import chats, sharegpt, synthetic
 from workloads.own.scorers import SCORERS, is_scorer
-from workloads.readers import Budget, data_files
+from workloads.readers import Budget
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "jsonl": ("scorer", "prompt_limit"),
-    "sharegpt": ("scorer", "recorded_lengths", "prompt_limit"),
+    "jsonl": ("scorer", "prompt_limit", OPTION),
+    "sharegpt": ("scorer", "recorded_lengths", "prompt_limit", OPTION),
     "synthetic": synthetic.OPTIONS,
 }
 """By workload, beside `source`, `rows` and `max_new_tokens`."""
+CONVERSATIONS = "conversations"
 GENERATED = "generated"
 """The source of `synthetic`."""
 MOST_KEYS = 10
@@ -44,6 +46,7 @@ def check(workload: Workload) -> None:
             raise UserError(f"{where}: expected true or false, got {value!r}")
         if key == "prompt_limit" and (type(value) is not int or value < 1):
             raise UserError(f"{where}: expected a positive whole number, got {value!r}")
+    chat_of(workload)
     if name == synthetic.NAME:
         synthetic.check(workload.options)
         if workload.source not in (GENERATED, "bundled"):
@@ -62,16 +65,17 @@ def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -
     nobody reads are remarks of the `budget`'s.
 
     Raises:
-        UserError: for a file that cannot be read, a row that is none, an id that stands twice, or
+        UserError: for a file that cannot be read, a row that is none, an id that stands twice (of
+            conversations, whose exports have such, the first is asked), or
             one that another row's repeats have.
     """
     if workload.name == synthetic.NAME:
         for identity, data in synthetic.rows(workload.options, seed, count):
-            yield Row(identity, data, _difficulty(data))
+            yield Row(identity, data)
         return
     scorer = workload.options.get("scorer", "none")
-    places: dict[str, str] = {}
-    what = "conversations" if workload.name == sharegpt.NAME else "rows"
+    places, contents = dict[str, str](), dict[str, str]()
+    what = CONVERSATIONS if workload.name == sharegpt.NAME else "rows"
     left_out, equal, unread = LeftOut(what), 0, Counter[str]()
     for file in _files(workload):
         if workload.name == sharegpt.NAME:
@@ -80,13 +84,17 @@ def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -
         else:
             found = chats.rows(file, scorer, budget, left_out, unread)
         for where, identity, data in found:
-            if identity in places and "id" in data:
-                raise UserError(f"{where}: the id {identity!r} stands twice: {places[identity]}")
-            if identity in places:
+            content = _digest(data) if workload.name == sharegpt.NAME else ""
+            if identity not in places:
+                places[identity], contents[identity] = where, content
+                yield Row(identity, data | {"id": identity}, place=where)
+            elif "id" not in data or (content and content == contents[identity]):
                 equal += 1
-                continue
-            places[identity] = where
-            yield Row(identity, data | {"id": identity}, _difficulty(data), where)
+            elif workload.name == sharegpt.NAME:
+                why = f"the id {identity!r} is another conversation's: {places[identity]}"
+                left_out.add(f"{where}: {why}")
+            else:
+                raise UserError(f"{where}: the id {identity!r} stands twice: {places[identity]}")
     if not places:
         why = f"; {left_out}" if left_out.count else ""
         raise UserError(f"workload {workload.name}: {workload.source} holds no prompt{why}")
@@ -95,21 +103,19 @@ def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -
         budget.remarks += [
             f"workload {workload.name}: {line}" for line in _told(what, equal, unread)
         ]
-    for identity, where in places.items():
-        if (row := row_id(identity, places)) != identity:
-            raise UserError(
-                f"{where}: field 'id': {identity!r} is what a repeat of {row!r} is called "
-                f"({places[row]}); expected an id without '#{identity.rpartition('#')[2]}'"
-            )
+    refuse_repeats_ids(places)
+
+
+def _digest(data: Mapping[str, str]) -> str:
+    return hashlib.sha256(canonical_json(data).encode()).hexdigest()
 
 
 def _told(what: str, equal: int, unread: Counter[str]) -> Iterator[str]:
     """What was read otherwise than its writer may think."""
     if equal:
-        yield (
-            f"{what} that equal another and have no id are not asked again: {equal:,}; with ids of "
-            "their own they are"
-        )
+        with_ids = "" if what == CONVERSATIONS else " and have no id"
+        more = "" if what == CONVERSATIONS else "; with ids of their own they are"
+        yield f"{what} that equal another{with_ids} are not asked again: {equal:,}{more}"
     if unread:
         keys = ", ".join(repr(key[:40]) for key in list(unread)[:MOST_KEYS])
         more = ", ..." if len(unread) > MOST_KEYS else ""
@@ -137,7 +143,8 @@ def within(
         if (count := prompt_tokens(row)) <= limit:
             yield row
         else:
-            left_out.add(f"{row.place}: a prompt of {count:,} tokens, beyond 'prompt_limit'")
+            place = row.place or f"row '{row.id}'"
+            left_out.add(f"{place}: a prompt of {count:,} tokens, beyond 'prompt_limit'")
 
 
 def _files(workload: Workload) -> list[Path]:
@@ -149,8 +156,3 @@ def _files(workload: Workload) -> list[Path]:
             f"workload {workload.name}: source '{workload.source}' does not exist{looked_for(path)}"
         )
     return [path]
-
-
-def _difficulty(data: Mapping[str, Any]) -> float:
-    """How long a prompt is, in characters: only its order means something."""
-    return float(data.get("input_tokens") or len(data["prompt"]))

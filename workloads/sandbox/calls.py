@@ -45,6 +45,8 @@ class Peer:
         self._exported: list[Callable[..., object]] = []
         self.calls = 0
         """Calls made to the other side so far."""
+        self.last_raised: BaseException | None = None
+        """The last exception that came from there."""
 
     def export(self, function: Callable[..., object]) -> int:
         """The number by which the other side can call this function; the first one has 0."""
@@ -86,7 +88,8 @@ class Peer:
             elif kind == "return" and len(content) == parts:
                 return content
             elif kind == "raise" and len(content) == 2:
-                raise _exception(*content)  # type: ignore[arg-type]
+                self.last_raised = _exception(*content)  # type: ignore[arg-type]
+                raise self.last_raised
             else:
                 self._broken("sent no message")
 

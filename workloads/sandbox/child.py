@@ -6,9 +6,10 @@ The tests run in the checking process alone, where no line of the program ever r
 compare are plain values that its functions returned. So a program cannot reach the values that are
 expected of it, nor the code that compares them, nor the verdict; it can only answer calls.
 
-The checking process reports on standard output: ``R`` and its
-program's protections, a line; then ``P`` when the tests came to their end, ``F`` and a reason when
-they or the program raised, or ``E`` when the program ended. ``X`` and a reason: not locked in.
+The checking process reports on standard output: ``R`` and its program's protections, a line; then
+``P`` when the tests came to their end, ``F`` and a reason when they or the program raised, ``T``
+and a reason when the tests, or what they build on, cannot run whatever the program does, or ``E``
+when the program ended. ``X`` and a reason: not locked in.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ globals()["__builtins__"] = {**vars(builtins)}
 _LOOK_UP = 0
 """The number of the first function that the program's side exports: `look_up`."""
 _REASON_BYTES = 300
+_TESTS = "<tests>"
 
 
 def _program(job: dict[str, Any], leave: Callable[[int], NoReturn] = os._exit) -> NoReturn:
@@ -86,22 +88,38 @@ def _check(
     if kind != "R":
         tell("X", str(text))
     os.write(report, f"R{text}\n".encode())
+    module = types.ModuleType("tests")
     try:
-        module = types.ModuleType("tests")
         _run(job["given"], "<given>", module)
+    except BaseException as error:
+        tell("T", _line(error))
+    values: dict[str, object] = {}
+    calls = 0
+    try:
         peer.wait(1)
         asked = job["names"]
         found = peer.call(_LOOK_UP, asked, {}) if asked else {}
         values = {name: found[name] for name in asked}  # type: ignore[index]
         module.__dict__.update(values)
         calls = peer.calls
-        _run(job["tests"], "<tests>", module)
-        if any(map(callable, values.values())) and peer.calls == calls:
-            raise RuntimeError("the tests called nothing of the program")
+        _run(job["tests"], _TESTS, module)
     except BaseException as error:
-        text = str(error).strip().split("\n")[0]
-        tell("F", type(error).__name__ + (f": {text}" if text else ""))
+        uncalled = any(map(callable, values.values())) and peer.calls == calls
+        unusable = uncalled or isinstance(error, ImportError) or _is_of_tests(error)
+        tell("T" if unusable and error is not peer.last_raised else "F", _line(error))
+    if any(map(callable, values.values())) and peer.calls == calls:
+        tell("F", "RuntimeError: the tests called nothing of the program")
     tell("P")
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip().split("\n")[0]
+    return type(error).__name__ + (f": {text}" if text else "")
+
+
+def _is_of_tests(error: BaseException) -> bool:
+    """Whether it says that the text of the tests is no Python."""
+    return isinstance(error, SyntaxError) and error.filename == _TESTS
 
 
 def _run(source: str, name: str, module: types.ModuleType) -> None:

@@ -45,6 +45,7 @@ from types import CodeType
 
 from harness.core.errors import UserError
 from workloads.sandbox import policy
+from workloads.sandbox.cpus import usable_cpus
 
 DEFAULT_TIMEOUT_S = 5.0
 _START_LIMIT_S = 60.0
@@ -82,6 +83,10 @@ class SandboxResult:
 
     passed: bool
     reason: str = ""
+    of_tests: bool = False
+    """Whether the tests, or what they build on, cannot run whatever the program does, so that
+    nothing is known of it."""
+    out_of_time: bool = False
 
 
 def run_program(
@@ -103,14 +108,23 @@ def run_program(
 def run_programs(
     programs: Sequence[UntrustedProgram], *, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> list[SandboxResult]:
-    """Run programs side by side, as many as there are usable CPUs; results in order.
+    """Run programs side by side, as many as there are usable CPUs; results in order. Those that run
+    out of time among others run once more, one at a time: a verdict says nothing of the neighbours.
 
     Raises:
         UserError: as `run_program`.
     """
-    width = len(os.sched_getaffinity(0))
+
+    def run(program: UntrustedProgram) -> SandboxResult:
+        return run_program(program, timeout_s=timeout_s)
+
+    width = usable_cpus()
     with ThreadPoolExecutor(max_workers=width, thread_name_prefix="sandbox") as pool:
-        return list(pool.map(lambda program: run_program(program, timeout_s=timeout_s), programs))
+        results = list(pool.map(run, programs))
+    return [
+        run(program) if result.out_of_time else result
+        for program, result in zip(programs, results, strict=True)
+    ]
 
 
 def judge(program: UntrustedProgram, timeout_s: float) -> tuple[SandboxResult, bytes]:
@@ -228,8 +242,11 @@ def _verdict(
     if body == b"P" and in_time:
         return SandboxResult(passed=True), head[1:]
     if not in_time:
-        reason = f"time limit of {timeout_s:g} s"
-    elif body[:1] == b"F":
+        late = f"time limit of {timeout_s:g} s"
+        return SandboxResult(passed=False, reason=late, out_of_time=True), head[1:]
+    if body[:1] == b"T":
+        return SandboxResult(passed=False, reason=_printable(body[1:]), of_tests=True), head[1:]
+    if body[:1] == b"F":
         reason = _printable(body[1:])
     elif code < 0 and code != -signal.SIGKILL:
         reason = f"killed by {signal.Signals(-code).name}"

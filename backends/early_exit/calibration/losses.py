@@ -10,6 +10,7 @@ from backends.early_exit.calibration.group import AnsweredGroup
 from backends.early_exit.calibration.learn_then_test import p_value, upper_bound
 from backends.early_exit.calibration.prompts import CalibrationPrompt
 from backends.early_exit.calibration.settings import Settings
+from harness.core.errors import UserError
 from harness.core.rouge import rouge_l
 from workloads import scoring, workload_info
 
@@ -128,7 +129,11 @@ class AnswerLosses:
         for name, asked in new.items():
             texts = [self._text(ids) for _, ids in asked]
             metric = workload_info(name).metric
-            scores = scoring.score_all(name, list(asked.values()), texts)
+            why: dict[int, str] = {}
+            scores = scoring.score_all(name, list(asked.values()), texts, unscored=why)
+            if why:
+                (row, _), reason = [*asked][min(why)], why[min(why)]
+                raise UserError(f"--risk: workload {name}, row {row} has no score: {reason}")
             for key, score in zip(asked, scores, strict=True):
                 # a row of one's own names its scorer, which gives one score
                 self._scores[key] = score[metric] if metric else next(iter(score.values()))

@@ -8,10 +8,42 @@ import backends
 from backends.checkpoints import models
 from backends.replayed import replay_remarks
 from harness.cli import wiring
-from harness.core.nouns import Trial
+from harness.cli.pins import SCORED_AS_PROGRAMS
+from harness.core.errors import UserError
+from harness.core.nouns import Trial, canonical_json
 from workloads import arrivals
+from workloads.chat import chat_of
+from workloads.datasets import PROMPT_LIMIT, takes
 from workloads.measured import MeasuredPrompt, load_prompts
-from workloads.own.rows import OPTIONS
+from workloads.sandbox.probe import support
+
+
+def refuse_unscorable(trials: Sequence[Trial]) -> None:
+    """Raise `UserError` where answers of trials are programs that this machine's sandbox cannot
+    hold, which else would be found out when the first have been measured."""
+    programs = [trial for trial in trials if trial.workload.name in SCORED_AS_PROGRAMS]
+    if all(trial.model.shape or trial.replays for trial in programs):
+        return  # answers that say nothing are not scored
+    if (problem := support().problem) is not None:
+        raise UserError(f"workload {programs[0].workload.name}: cannot be scored here: {problem}")
+
+
+def refuse_other_chats(trials: Sequence[Trial]) -> None:
+    """Raise `UserError` for chat servers, which use the model's template themselves, where that
+    would make other prompts than a workload's option `chat` asks for."""
+    for trial in trials:
+        chat = chat_of(trial.workload)
+        if trial.options.get("api") != "chat":
+            continue
+        where = f"workload {trial.workload.name}: option 'chat': backend '{trial.backend}'"
+        if not chat.template:
+            raise UserError(f"{where}: template none needs 'api: completions', not chat")
+        sent = (trial.options.get("extra_body") or {}).get("chat_template_kwargs", {})
+        if chat.arguments and sent != chat.arguments:
+            fields = canonical_json({"chat_template_kwargs": chat.arguments})
+            raise UserError(
+                f"{where}: its server fills the template in: give it 'extra_body: {fields}'"
+            )
 
 
 def too_long(trials: Sequence[Trial]) -> list[str]:
@@ -59,7 +91,7 @@ def _longer(prompts: Sequence[MeasuredPrompt], trial: Trial, most: int) -> Itera
     first, name = longer[0], trial.workload.name
     place = first.row.place or first.request_id
     room = most - trial.max_new_tokens
-    can = "prompt_limit" in OPTIONS.get(name, ()) and room > 0
+    can = takes(name, PROMPT_LIMIT) and room > 0
     hint = f"; 'prompt_limit: {room}' leaves them out" if can else ""
     yield (
         f"workload {name}: too long with their answers for the {most:,} tokens of backend "

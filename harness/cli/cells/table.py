@@ -164,16 +164,18 @@ def _setting(value: Any) -> str:
 def _title(cells: Sequence[Mapping[str, Any]]) -> str:
     """Workload, load, model, and where the prompts are from."""
     first = cells[0]
-    told = prompts_of(first.get("source", ""))
+    told = prompts_of(first.get("source", ""), first.get("chat"))
     return f"{first['workload']}, {first['load']}{_realised(cells)}, {first['model']}{told}"
 
 
-def prompts_of(source: str) -> str:
-    """Where prompts are from, to follow a title: `` (bundled prompts)``."""
+def prompts_of(source: str, chat: str | None = None) -> str:
+    """Where prompts are from, to follow a title: `` (bundled prompts)``; and how they use the
+    model's chat template (`chat_words`), where they say so."""
     named = Path(source).name if "/" in source else source
     if named in ("bundled", "generated"):
-        return f" ({named} prompts)"
-    return f" ({named})" if named else ""
+        named = f"{named} prompts"
+    told = ", ".join(filter(None, [named, chat]))
+    return f" ({told})" if told else ""
 
 
 def _notes(

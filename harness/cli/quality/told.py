@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.cli.cells.table import CellTable, prompts_of, variant_names
 from harness.cli.cells.values import NONE, number
-from harness.core.names import QUALITY
+from harness.core.names import QUALITY, chat_words
 from harness.core.nouns import QUALITY_MARGIN, canonical_json, to_json
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _table(own: Sequence[PooledQuality], named: Mapping[str, str], margin: float
     workload = trial.workload
     title = (
         f"{workload.name}, {score.label or score.name} of all answers, {trial.model.label()}"
-        f"{prompts_of(workload.source)}"
+        f"{prompts_of(workload.source, chat_words(workload.options))}"
     )
     return CellTable(title, list(_rows(own, named, margin)))
 

@@ -36,12 +36,15 @@ WORKLOADS = """## `workloads`
 
 A name, or a mapping with `name` and these keys. Of a data set's rows those with nothing in a field
 that is needed, and other ones under an id that was met before, are left out; `run` says how many
-were, and the first one's place.
+were, and the first one's place. Of a folder the files of the split are read, which their names or
+their folders' tell (`test-00000-of-00001.parquet`, `test/0000.parquet`). A subfolder called as the
+data set's configuration is (`main`, `3.0.0`) goes first, as `hf download` leaves it; a folder with
+the split in several others is refused.
 """
 OWN_PROMPTS = """### Own prompts
 
-`jsonl`: a row of the file (JSON lines, JSON, CSV or Parquet) has `prompt`, or `messages` as the
-chat API has them, and may have `id`, `answer`, `scorer`, `output_tokens` and `max_new_tokens`.
+`jsonl`: a row of the file (JSON lines, JSON, CSV, TSV or Parquet) has `prompt`, or `messages` as
+the chat API has them, and may have `id`, `answer`, `scorer`, `output_tokens` and `max_new_tokens`.
 Where the assistant's message stands last, it is the answer. The prompt goes through the model's
 chat template where it has one; without one it is read as it stands. `output_tokens` is how many
 tokens the answer has, exactly and whatever the model says; `max_new_tokens` how many at most; the
@@ -66,7 +69,8 @@ keys of rows nobody reads.
 
 `sharegpt`: the usual export, `[{"id", "conversations": [{"from": "human", "value"}, {"from":
 "gpt", "value"}]}]`. Asked is the first turn; the reply is the answer. What does not begin with a
-question and a reply is left out; `run` says how many were, and the first one's place. With
+question and a reply is left out, and so is another conversation under an id that was met before;
+`run` says how many were, and the first one's place. Equal ones are asked once. With
 `recorded_lengths` it also says how many answers `max_new_tokens` cuts. Of large files read more
 with `limits: {data_mib: 1000}`.
 

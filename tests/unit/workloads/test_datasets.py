@@ -87,6 +87,20 @@ def test_rows_with_an_empty_id_are_told_apart(tmp_path: Path) -> None:
     assert len({row.id for row in load_rows(_gsm8k(source), 0, 3)} - {""}) == 3
 
 
+def test_an_id_that_another_rows_repeats_have_is_refused(tmp_path: Path) -> None:
+    """Answers to it would be held against the other row."""
+    rows = [{"id": name, **_problem(place)} for place, name in enumerate(("q", "p#2", "q#2"))]
+    source = _write(tmp_path / "a.jsonl", rows)
+    with pytest.raises(UserError) as raised:
+        load_rows(_gsm8k(source), 0, 2)
+    assert str(raised.value) == (
+        f"{source}, line 3: field 'id': 'q#2' is what a repeat of 'q' is called "
+        f"({source}, line 1); expected an id without '#2'"
+    )
+    source = _write(tmp_path / "b.jsonl", rows[:2])
+    assert {row.id for row in load_rows(_gsm8k(source), 0, 2)} == {"q", "p#2"}
+
+
 def test_split_option_picks_the_file(tmp_path: Path) -> None:
     _write(tmp_path / "train.jsonl", [_problem(1)])
     _write(tmp_path / "test.jsonl", [_problem(2)])
@@ -95,7 +109,7 @@ def test_split_option_picks_the_file(tmp_path: Path) -> None:
     assert load_rows(_gsm8k(folder, split="train"), 0, 1)[0].data["question"] == "Problem 1?"
 
 
-GOOD = {"question": "q", "answer": "a"}
+GOOD = {"question": "q", "answer": "#### 1"}
 BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
     "missing, something near": (
         {"question": "q", "answers": "a"},
@@ -104,7 +118,13 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
     "missing, nothing near": ({"question": "q", "x": 1}, "is missing (the row has: question, x)"),
     "no texts": ({"question": "q", "answer": [" ", 1]}, "expected text, got [' ', 1]"),
     "number": ({"question": "q", "answer": 5}, "expected text, got 5"),
-    "surrogate in the id": ({"id": "\ud800", "question": "q", "answer": "a"}, "field 'id' holds"),
+    "no number": (
+        {"question": "q", "answer": "She has " + "x" * 40 + " 5."},
+        "expected '#### NUMBER' at its end, got 'xxx",
+    ),
+    "mark without a number": ({"question": "q", "answer": "#### five"}, "expected '#### NUMBER'"),
+    "mark before a sign": ({"question": "q", "answer": "#### ."}, "expected '#### NUMBER'"),
+    "surrogate in the id": ({"id": "\ud800", **GOOD}, "field 'id' holds"),
     "surrogate": ({"question": "q", "answer": "\ud800"}, "holds half a surrogate pair"),
 }
 

@@ -16,7 +16,9 @@ from harness.core.nouns import Load, Workload
 from workloads import readers
 from workloads.arrivals import arrival_times
 from workloads.datasets import load_rows
-from workloads.readers import Budget, data_files, read_records
+from workloads.files import folders
+from workloads.files.folders import data_files
+from workloads.readers import Budget, read_records
 
 ROW = b'{"question": "q", "answer": "a"}\n'
 MIB = 2**20
@@ -148,7 +150,7 @@ def test_a_text_that_parquet_holds_once_is_not_written_out_without_end(
 def test_a_folder_like_the_whole_disk_is_not_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "MAX_ENTRIES", 5)
+    monkeypatch.setattr(folders, "MAX_ENTRIES", 5)
     for n in range(5):
         (tmp_path / f"{n}.txt").touch()
     (tmp_path / "0.txt").rename(tmp_path / "0.jsonl")

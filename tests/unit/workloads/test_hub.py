@@ -34,7 +34,7 @@ def test_rows_come_from_the_cache_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def load_dataset(*_: object, **__: object) -> list[dict[str, str]]:
         offline.append((datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE))
-        return [{"question": "q", "answer": "a"}]
+        return [{"question": "q", "answer": "#### 1"}]
 
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -65,3 +65,32 @@ def test_a_model_comes_from_the_cache_only(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UserError, match=r"the hub cannot be reached \(nothing here\)"):
         models.resolve(Model("nobody/nothing"))
     assert local == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("variable", "limit"), [(None, "4"), ("30", "30"), ("soon", "4"), ("0", "4")]
+)
+def test_a_hub_that_is_slow_is_told_from_one_that_lacks_the_data(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, limit: str
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def load_dataset(*_: object, **__: object) -> None:
+        raise ConnectionError("not in the cache")
+
+    monkeypatch.delenv("HF_HUB_ETAG_TIMEOUT", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", variable)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", silent(asked))
+    told = (
+        f"not in the cache; it gave no answer within {limit} s (HF_HUB_ETAG_TIMEOUT waits longer), "
+        "so that the cache alone was looked into; without a network"
+    )
+    with pytest.raises(UserError) as raised:
+        load_rows(Workload("gsm8k", "hub"), 0, 1)
+    assert told in str(raised.value)
+    assert [call["timeout"] for call in asked] == [float(limit)]
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: None)
+    with pytest.raises(UserError, match="from the hub: not in the cache; without a network"):
+        load_rows(Workload("gsm8k", "hub"), 0, 1)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from harness.core.errors import UserError
 from harness.core.nouns import Workload
+from workloads import datasets
 from workloads.datasets import Row, load_rows
+from workloads.hardness import difficulty
 
 
 def source(folder: Path, steps: list[int]) -> str:
@@ -69,3 +72,20 @@ def test_mix_keeps_its_ratio_when_one_side_runs_short(tmp_path: Path) -> None:
 def test_mix_without_any_spread_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no row is harder than the median, 1"):
         mixed(source(tmp_path, [1] * 20), "50:50", 10)
+
+
+def test_how_hard_rows_are_is_found_out_for_a_mix_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def counted(name: str, data: Mapping[str, str]) -> float:
+        asked.append(name)
+        return difficulty(name, data)
+
+    monkeypatch.setattr(datasets, "difficulty", counted)
+    path = source(tmp_path, [1, 2, 3, 4])
+    assert {row.difficulty for row in load_rows(Workload("gsm8k", path), 0, 4)} == {0.0}
+    assert asked == []
+    assert {row.difficulty for row in mixed(path, "50:50", 4)} == {1.0, 2.0, 3.0, 4.0}
+    assert asked == ["gsm8k"] * 4

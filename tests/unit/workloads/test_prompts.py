@@ -151,6 +151,29 @@ def test_the_users_message_is_found_in_its_frame(workload: str, chat_tokenizer: 
     assert prompts.user_message(chat_tokenizer, ids) == prompts.instruction(workload, row).strip()
 
 
+class Spaced(Letters):
+    """As old SentencePiece tokenizers: what comes back has a space more."""
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+        return " " + super().decode(ids, skip_special_tokens)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_the_message_is_what_was_written_whatever_the_tokens_give_back(workload: str) -> None:
+    tokenizer, row = Spaced("yes"), row_of(workload)
+    written = prompts.written_prompt(tokenizer, workload, row)
+    assert written.messages == (("user", prompts.instruction(workload, row)),)
+    assert written.text == f"<user>{prompts.instruction(workload, row)}<assistant>"
+    plain = prompts.written_prompt(Spaced(), workload, row)
+    assert plain.messages == (("user", plain.text),)
+
+
+def test_the_message_of_a_cut_article_is_cut() -> None:
+    row = {"article": "Sea winds", "highlights": "Winds."}
+    (((_, content),),) = [prompts.written_prompt(Letters("yes"), "cnn_dailymail", row, 3).messages]
+    assert content.endswith("\n\nSea")
+
+
 def test_a_prompt_without_the_frame_is_the_message(chat_tokenizer: Any) -> None:
     ids = chat_tokenizer.encode("<s>say [user] twice , please")
     assert prompts.user_message(chat_tokenizer, ids) == "say [user] twice , please"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from harness.core.errors import UserError
-from workloads.readers import data_files, read_records
+from workloads.readers import read_records
 
 RECORDS = [
     {"question": "How many\nare left, if any?", "answer": 'She says "5".\n#### 5'},
@@ -155,57 +155,3 @@ def test_any_bytes_give_records_or_one_line(tmp_path: Path, content: bytes, name
         list(read_records(path))
     except UserError as error:
         assert "\n" not in str(error)  # noqa: PT017
-
-
-def _folder(root: Path, *names: str) -> Path:
-    for name in names:
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(ROW)
-    return root
-
-
-def test_folder_gives_the_files_of_a_split(tmp_path: Path) -> None:
-    names = (
-        "test_first.jsonl",
-        "test-2.csv",
-        "train.jsonl",
-        "latest.jsonl",
-        "README.md",
-        ".test.csv",
-    )
-    folder = _folder(tmp_path, *names)
-    assert [p.name for p in data_files(folder, "test")] == ["test-2.csv", "test_first.jsonl"]
-    assert [p.name for p in data_files(folder, "train")] == ["train.jsonl"]
-    with pytest.raises(UserError, match="no file of split 'validation'; splits there: test, train"):
-        data_files(folder, "validation")
-
-
-def test_folder_without_split_names_gives_all_its_files(tmp_path: Path) -> None:
-    folder = _folder(tmp_path, "b.jsonl", "a.jsonl.gz")
-    assert [p.name for p in data_files(folder, "test")] == ["a.jsonl.gz", "b.jsonl"]
-    with pytest.raises(UserError, match="no file of split 'train'; splits there: none"):
-        data_files(folder, "train", must_have_split=True)
-
-
-def test_folder_as_the_hub_lays_it_out(tmp_path: Path) -> None:
-    folder = _folder(
-        tmp_path, "data/val-00000-of-00001.parquet", "data/test-00000-of-00001.parquet"
-    )
-    assert [p.name for p in data_files(folder, "validation")] == ["val-00000-of-00001.parquet"]
-
-
-@pytest.mark.parametrize("name", ["dev.jsonl", "gsm8k-valid.csv", "Validation.json", "VAL_1.json"])
-def test_a_split_has_several_names(tmp_path: Path, name: str) -> None:
-    folder = _folder(tmp_path, name, "test.jsonl")
-    assert [p.name for p in data_files(folder, "validation")] == [name]
-
-
-def test_subfolders_count_where_the_folder_itself_has_no_data(tmp_path: Path) -> None:
-    folder = _folder(tmp_path, "test.jsonl", "old/test.jsonl")
-    assert data_files(folder, "test") == [folder / "test.jsonl"]
-
-
-def test_folder_without_data_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no data file in this folder"):
-        data_files(_folder(tmp_path, "README.md"), "test")

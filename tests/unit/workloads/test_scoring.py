@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -9,16 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.errors import UserError
-from workloads import scoring
+from workloads.completions import stub
+from workloads.sandbox import humaneval
+from workloads.sandbox.humaneval import humaneval_program
 from workloads.sandbox.runner import SandboxResult, UntrustedProgram, run_programs
 from workloads.scoring import (
     exact_match,
     exact_match_flexible,
     final_number,
-    humaneval_program,
     rouge_l,
     score,
     score_all,
+    thinks_from_the_start,
 )
 
 Rows = list[dict[str, str]]
@@ -137,6 +140,27 @@ def test_what_was_thought_does_not_count() -> None:
     assert score("xsum", {"summary": "a b"}, "<think>c d</think>a b") == {"rouge_l_to_label": 1.0}
 
 
+CUT_OFF = {
+    "thought": ("<think>so far\n#### 4", False),
+    "second thought": ("<think>x</think>#### 4\n<think>or\n#### 4", False),
+    "thought that the prompt begins": ("so far\n#### 4", True),
+}
+
+
+@pytest.mark.parametrize(("text", "thinks"), CUT_OFF.values(), ids=CUT_OFF.keys())
+def test_a_thought_that_was_cut_off_is_no_answer(text: str, thinks: bool) -> None:
+    (found,) = score_all("gsm8k", [{"answer": "#### 4"}], [text], thinks=[thinks])
+    assert found == {"exact_match": 0.0, "exact_match_flexible": 0.0}
+
+
+def test_an_answer_behind_a_thought_that_the_prompt_begins_counts() -> None:
+    rows, texts = [{"answer": "#### 4"}] * 2, ["#### 5\n</think>#### 4", "#### 4"]
+    scores = score_all("gsm8k", rows, texts, thinks=[True, False])
+    assert [found["exact_match"] for found in scores] == [1.0, 1.0]
+    assert thinks_from_the_start("Why?<|assistant|>\n<think>\n")
+    assert not thinks_from_the_start("Why?<|assistant|>\n<think>\n\n</think>\n\n")
+
+
 OFFICIAL = {
     "#### 1000": 1.0,
     "so 7 + 993 = 1000\n#### 1,000\n": 1.0,
@@ -212,12 +236,14 @@ def test_a_program_that_passed_is_not_run_again_and_one_that_failed_is(
         run.append(programs)
         return run_programs(programs, timeout_s=timeout_s)
 
-    monkeypatch.setattr(scoring, "run_programs", judged)
+    monkeypatch.setattr(humaneval, "run_programs", judged)
+    monkeypatch.setattr(humaneval, "_UNUSABLE", {})
     for _ in range(2):
         scores = score_all("humaneval", [HELPED] * 4, answers)
         assert [score["pass_at_1"] for score in scores] == [1, 0, 1, 0]
     right, wrong = (humaneval_program(HELPED, answer) for answer in answers[:2])
-    assert run == [[right, wrong], [wrong]]
+    nothing = replace(wrong, source=stub(HELPED["prompt"], HELPED["entry_point"]))
+    assert [*filter(None, run)] == [[right, wrong], [nothing], [wrong]], "a row is tried once"
 
 
 def test_tests_use_the_prompts_helpers_and_not_the_answers() -> None:

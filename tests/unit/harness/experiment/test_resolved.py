@@ -101,7 +101,7 @@ def test_names_of_the_hub_keep_their_revisions_and_checksums(tmp_path: Path) -> 
 
 def test_content_that_is_not_what_was_pinned_is_refused(tmp_path: Path) -> None:
     data, trace = tmp_path / "data.jsonl", tmp_path / "trace.txt"
-    data.write_text(json.dumps({"question": "q", "answer": "a"}))
+    data.write_text(json.dumps({"question": "q", "answer": "#### 1"}))
     trace.write_text("0\n1\n")
     changes = {
         "backends": ["scripted"],
@@ -115,7 +115,7 @@ def test_content_that_is_not_what_was_pinned_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"trace '.*': its content has checksum \w{12}, not \w{12}"):
         wiring.resolve(again(resolved, tmp_path))
     trace.write_text("0\n1\n")
-    data.write_text(json.dumps({"question": "another", "answer": "a"}))
+    data.write_text(json.dumps({"question": "another", "answer": "#### 1"}))
     with pytest.raises(UserError, match="workload gsm8k: its content has checksum"):
         wiring.resolve(again(resolved, tmp_path))
     (model,) = resolved.models

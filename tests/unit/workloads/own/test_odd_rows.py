@@ -87,6 +87,16 @@ def test_equal_rows_are_told(tmp_path: Path) -> None:
     assert read(tmp_path, named)[1] == []
 
 
+def test_a_scorer_changes_neither_names_nor_draw(tmp_path: Path) -> None:
+    """The names are those that rows without a scorer had before there were any."""
+    rows = [{"prompt": f"Say {number}.", "answer": str(number)} for number in range(9)]
+    plain, _ = read(tmp_path, rows)
+    scored, _ = read(tmp_path, [row | {"scorer": "contains"} for row in rows])
+    assert [row.id for row in scored] == [row.id for row in plain]
+    assert {row.data["scorer"] for row in scored} == {"contains"}
+    assert "f7633fa7698c949f" in {row.id for row in plain}
+
+
 def test_keys_that_nobody_reads_are_told_once(tmp_path: Path) -> None:
     rows = [{"prompt": "a", "system": "Be brief.", "max_tokens": 7}, {"prompt": "b", "system": ""}]
     _, (told,) = read(tmp_path, rows)

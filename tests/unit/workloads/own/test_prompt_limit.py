@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from harness.core.errors import UserError
 from harness.core.nouns import Workload
 from workloads import datasets
+from workloads.chat import chat_of
 from workloads.measured import load_rows
 from workloads.prompts import encode_prompt
 from workloads.readers import Budget
@@ -59,8 +61,58 @@ def test_a_limit_below_every_prompt_is_one_line(tmp_path: Path, chat_tokenizer: 
         datasets.load_rows(workload, 0, 3)
 
 
-def test_other_workloads_have_no_limit() -> None:
-    for name in ("gsm8k", "synthetic"):
-        source = "bundled" if name == "gsm8k" else "generated"
-        with pytest.raises(UserError, match="unknown option 'prompt_limit'"):
-            datasets.row_options(Workload(name, source, options={"prompt_limit": 9}))
+@pytest.mark.parametrize("source", ["bundled", "file"])
+def test_data_sets_have_it_too(tmp_path: Path, chat_tokenizer: Any, source: str) -> None:
+    if source == "file":
+        source = str(tmp_path / "a.jsonl")
+        texts = ["Why?", "Why? " * 40, "When?"]
+        rows = [{"id": n, "question": text, "answer": "#### 1"} for n, text in enumerate(texts)]
+        Path(source).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    every = load_rows(Workload("gsm8k", source), 0, 3, None)
+    lengths = [len(encode_prompt(chat_tokenizer, "gsm8k", row.data)) for row in every]
+    workload, budget = (
+        Workload("gsm8k", source, options={"prompt_limit": max(lengths) - 1}),
+        Budget(),
+    )
+    found = load_rows(workload, 0, 3, chat_tokenizer, budget)
+    kept = [len(encode_prompt(chat_tokenizer, "gsm8k", row.data)) for row in found]
+    assert max(kept) < max(lengths)
+    longest = every[lengths.index(max(lengths))]
+    assert longest.id not in {row.id for row in found}
+    place = longest.place or f"row '{longest.id}'"
+    assert f"first: {place}: a prompt of {max(lengths)} tokens, beyond" in budget.remarks[0]
+    assert bool(longest.place) == (source != "bundled")
+
+
+def test_the_articles_that_are_kept_and_the_system_count(
+    tmp_path: Path, chat_tokenizer: Any
+) -> None:
+    source = tmp_path / "a.jsonl"
+    row = {"id": "a", "document": "a b c , . " * 20, "summary": "a b"}
+    source.write_text(json.dumps(row))
+    cut = {"max_article_tokens": 5}
+    for options in (cut, cut | {"chat": {"system": "a b c . a b c ."}}):
+        workload = Workload("xsum", str(source), options=options)
+        length = len(encode_prompt(chat_tokenizer, "xsum", row, 5, chat_of(workload)))
+        assert load_rows(limited(workload, length), 0, 1, chat_tokenizer)[0].id == "a"
+        with pytest.raises(UserError, match="beyond 'prompt_limit'"):
+            load_rows(limited(workload, length - 1), 0, 1, chat_tokenizer)
+
+
+def limited(workload: Workload, tokens: int) -> Workload:
+    return replace(workload, options={**workload.options, "prompt_limit": tokens})
+
+
+@pytest.mark.parametrize("name", ["synthetic", "sentiment", "shapes"])
+def test_what_is_no_text_has_no_limit(name: str) -> None:
+    source = "generated" if name == "synthetic" else "bundled"
+    with pytest.raises(UserError, match="unknown option 'prompt_limit'"):
+        datasets.row_options(Workload(name, source, options={"prompt_limit": 9}))
+    assert not datasets.takes(name, "prompt_limit")
+    assert datasets.takes("gsm8k", "prompt_limit")
+
+
+@pytest.mark.parametrize("limit", [0, True, "9", 1.5])
+def test_a_limit_that_cannot_be_is_one_line(limit: Any) -> None:
+    with pytest.raises(UserError, match="'prompt_limit': expected a positive whole number"):
+        datasets.row_options(Workload("gsm8k", options={"prompt_limit": limit}))

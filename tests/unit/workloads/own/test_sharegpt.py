@@ -179,9 +179,22 @@ def test_all_files_of_a_folder_are_counted_together(tmp_path: Path) -> None:
     assert "part0.json, row 2" in told
 
 
+def test_ids_that_stand_twice_cost_their_conversations_alone(tmp_path: Path) -> None:
+    """Exports have such: equal ones are asked once, of others the first."""
+    other = talk(1, ("human", "Else?"), ("gpt", "No."))
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([talk(1), talk(2), talk(1), other]))
+    budget = Budget()
+    assert {row.data["prompt"] for row in rows(path, 2, budget)} == {"Question 1?", "Question 2?"}
+    assert budget.remarks == [
+        f"workload sharegpt: 1 of 4 conversations left out; first: {path}, row 4 (line 1): the id "
+        f"'c1' is another conversation's: {path}, row 1 (line 1)",
+        "workload sharegpt: conversations that equal another are not asked again: 1",
+    ]
+
+
 BAD: dict[str, tuple[Any, str]] = {
     "number": (3, "row 2 (line 1): expected a JSON object, got 3"),
-    "same id": (talk(1, ("human", "Else?"), ("gpt", "No.")), "the id 'c1' stands twice"),
 }
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from workloads.sandbox.humaneval import humaneval_program
 from workloads.sandbox.runner import UntrustedProgram, run_programs
-from workloads.scoring import humaneval_program
 
 MUTANTS = 200
 TIMEOUT_S, LONG_S = 5.0, 60.0

@@ -56,3 +56,13 @@ def test_what_a_rows_own_scorer_finds_is_what_is_lost() -> None:
     full = [AnsweredGroup(((4, 1),), 1, 1, 1)] * 4
     own = [AnsweredGroup((ids,), 1, 1, 1) for ids in ((4, 1), (4, 2), (5,), (6,))]
     assert AnswerLosses(settings, groups, Digits()).held(full, own).quality == 0.5
+
+
+def test_an_answer_whose_score_cannot_be_found_is_refused() -> None:
+    settings = Settings("demo", "state", ("humaneval",), metric="score", target=0.5)
+    data = {"prompt": "def f():\n", "entry_point": "f", "test": "import no_such_module"}
+    groups = [[CalibrationPrompt("humaneval", "7", (7,), 9, data)]]
+    answered = [AnsweredGroup(((4, 1),), 1, 1, 1)]
+    why = "--risk: workload humaneval, row 7 has no score: the row's tests cannot run: "
+    with pytest.raises(UserError, match=why):
+        AnswerLosses(settings, groups, Digits()).held(answered, answered)

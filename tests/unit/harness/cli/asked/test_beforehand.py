@@ -12,7 +12,9 @@ import backends
 from backends.own.backend import LONGEST
 from harness.cli import run as running
 from harness.cli import wiring
+from harness.cli.asked import beforehand
 from harness.core.errors import UserError
+from harness.core.nouns import Trial
 from harness.experiment.config import load_experiment
 from tests.support.tiny_llama import write_tiny_llama
 
@@ -150,3 +152,47 @@ def test_a_prompt_limit_that_cannot_be_is_one_line(tmp_path: Path, limit: Any) -
     )
     with pytest.raises(UserError, match="option 'prompt_limit': expected a positive whole number"):
         wiring.resolve(load_experiment(tmp_path / "x.yaml", wiring.known()))
+
+
+HTTP = {"name": "http", "base_url": "http://127.0.0.1:9/v1", "api": "chat"}
+THINKING = {"template_kwargs": {"enable_thinking": False}}
+
+
+@pytest.mark.parametrize(
+    ("chat", "more", "message"),
+    [
+        ({"template": "none"}, {}, "template none needs 'api: completions', not chat"),
+        (
+            THINKING,
+            {},
+            'give it \'extra_body: {"chat_template_kwargs":{"enable_thinking":false}}\'',
+        ),
+    ],
+)
+def test_a_chat_server_that_would_write_other_prompts_is_refused(
+    tmp_path: Path, chat: dict[str, Any], more: dict[str, Any], message: str
+) -> None:
+    asked = trials_of(tmp_path, {"name": "gsm8k", "chat": chat}, HTTP | more)
+    with pytest.raises(UserError) as raised:
+        beforehand.refuse_other_chats(asked)
+    assert str(raised.value).startswith("workload gsm8k: option 'chat': backend 'http': ")
+    assert str(raised.value).endswith(message)
+
+
+def test_a_chat_server_that_writes_the_same_is_not(tmp_path: Path) -> None:
+    fields = {"chat_template_kwargs": THINKING["template_kwargs"]}
+    for chat, more in (
+        (THINKING, {"extra_body": fields}),
+        ({"system": "Be brief."}, {}),
+        ({"template": "none"}, {"api": "completions"}),
+    ):
+        asked = trials_of(tmp_path, {"name": "gsm8k", "chat": chat}, HTTP | more)
+        beforehand.refuse_other_chats(asked)
+
+
+def trials_of(folder: Path, entry: dict[str, Any], backend: dict[str, Any]) -> list[Trial]:
+    file = folder / "x.yaml"
+    load = [{"kind": "closed", "concurrency": 1}]
+    content = {"name": "x", "model": "demo", "backends": [backend], "workloads": [entry]}
+    file.write_text(json.dumps(content | {"load": load}))
+    return load_experiment(file, wiring.known()).trials()

@@ -217,3 +217,11 @@ def test_goodput_without_an_objective_is_a_dash() -> None:
 
 def test_a_number_that_rounds_to_a_thousand_has_no_exponent() -> None:
     assert [number(x) for x in (999.4, 999.7, 1000.0)] == ["999", "1,000", "1,000"]
+
+
+def test_how_prompts_use_the_chat_template_stands_in_the_title() -> None:
+    told = [cell(source="hub", chat="enable_thinking=false"), cell(source="bundled", chat=None)]
+    assert [table.title for table in fitted(told).tables] == [
+        "gsm8k, closed c=1, demo (hub, enable_thinking=false)",
+        "gsm8k, closed c=1, demo (bundled prompts)",
+    ]

@@ -94,7 +94,7 @@ def test_a_chat_keeps_its_messages_for_servers_that_want_them(model: Path, tmp_p
     assert [request.messages for request in warm_up] == [(), ()], "they are the measured prompts"
     found = {request.id: request.messages for request in asked}
     assert found["jsonl-1"] == (("user", "a"), ("assistant", "b"), ("user", "a"))
-    assert found["jsonl-2"] == ()
+    assert found["jsonl-2"] == (("user", "c"),)
 
 
 def test_recorded_lengths_are_kept_whatever_the_model_says(model: Path, tmp_path: Path) -> None:

@@ -163,6 +163,29 @@ def test_both_take_the_same_workloads(name: str, key: str) -> None:
         agree({**LEAST, "workloads": [{**entry, key: value}]})
 
 
+CHATS: list[Any] = [
+    {"template": "none"},
+    {"template": "nune"},
+    {"template_kwargs": {"enable_thinking": False, "effort": "low", "depth": 2.5}},
+    {"template_kwargs": {"enable thinking": False}},
+    {"template_kwargs": {"tokenize": True}},
+    {"template_kwargs": {"x": [1]}},
+    {"template_kwargs": True},
+    {"system": "Be brief."},
+    {"system": " "},
+    {"sistem": "Be brief."},
+    {},
+    "none",
+]
+
+
+@pytest.mark.parametrize("value", CHATS, ids=str)
+@pytest.mark.parametrize("name", ["gsm8k", "jsonl", "speed_bench", "sentiment", "synthetic"])
+def test_both_take_the_same_chats(name: str, value: Any) -> None:
+    source = {"source": "x.jsonl"} if name == "jsonl" else {}
+    agree({**LEAST, "workloads": [{"name": name, "chat": value, **source}]})
+
+
 LENGTHS: list[Any] = [
     {"distribution": "uniform", "least": 1, "most": 3},
     {"distribution": "uniform", "least": 1},

@@ -1,0 +1,1 @@
+"""Data sets in files of the user's: which files, and their records."""
