@@ -161,8 +161,9 @@ REASONS = (
         CALIBRATED_OTHERWISE,
         "times",
         "a remark: the prompts by which early-exit thresholds were calibrated are of other "
-        "workloads, or their answers might be of another length, so that the calibration's "
-        "statement does not speak of this trial",
+        "workloads, from another source or file, or chosen by other options, or their answers "
+        "might be of another length, so that the calibration's statement does not speak of "
+        "this trial",
     ),
     Reason(
         PROMPTS_SEEN,

@@ -36,7 +36,7 @@ from backends.early_exit.calibration.outcome import (
     unscored,
     write_calibration,
 )
-from backends.early_exit.calibration.prompts import prompts_checksum, read_groups
+from backends.early_exit.calibration.prompts import prompts_checksum, read_groups, told_data
 from backends.early_exit.calibration.settings import (
     Settings,
     check_out,
@@ -163,8 +163,9 @@ class _Run:
         report = training_report(settings, trained)
         if first is None:
             self.groups = read_groups(settings, directory, self.tokenizer, report)
+            self.data = told_data(settings)
         else:
-            self.groups = first.groups
+            self.groups, self.data = first.groups, first.data
         if (reason := unscored(settings, self.groups)) is not None:
             raise UserError(reason)
         if (reason := too_few(settings, len(self.groups))) is not None:
@@ -279,11 +280,14 @@ class _Run:
             batch=settings.batch,
             dtype=settings.dtype,
             backend=self.kept.opened["backend"],
-            statement=statement(settings, self.prompts, point.threshold, self.earlier, self.told),
+            statement=statement(
+                settings, self.prompts, point.threshold, self.earlier, self.told, self.data
+            ),
             earlier_choices=self.earlier,
             per=settings.per,
             curve=tuple(curve),
             workloads=self.told,
             engine=dict(settings.engine),
             prompt_marks=self.prompt_marks,
+            data=self.data,
         )

@@ -23,6 +23,8 @@ FORMAT = 1
 AUTO, NONE = "auto", "none"
 METRICS = ("rouge_l", "consistency", "score")
 ROUGE = "rouge"
+CACHING = "prefix_caching"
+"""Option of the backend that decodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,12 @@ class Calibration:
     """Options of the backend that were given beside the calibration's own."""
     prompt_marks: str = ""
     """`seen.joined_marks` of the calibration prompts. Older files have none."""
+    data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By workload where its rows are from, as `exits.data.told_rows` says. Older files have none."""
+
+    def rows_told(self) -> dict[str, Mapping[str, Any]]:
+        """`data`, and of an older file what it says: where the rows of each workload are from."""
+        return {name: self.data.get(name, {"source": self.source}) for name in self.prompts}
 
     @property
     def chosen(self) -> Point:
@@ -129,6 +137,17 @@ class Calibration:
         for name, calibrated, own in pairs:
             if calibrated != own:
                 return f"calibrated with {name} {_shown(calibrated)}, not {_shown(own)}"
+        return None
+
+    def unlike(self, dtype: str, options: Mapping[str, Any]) -> str | None:
+        """What of a backend's dtype and options is such that the statement does not hold, in words;
+        None where it does. With a cache of prompt beginnings requests read what earlier ones' exits
+        filled, which decides texts."""
+        if self.dtype != dtype:
+            return f"calibrated in {self.dtype}, not {dtype}"
+        there, here = bool(self.engine.get(CACHING)), bool(options.get(CACHING))
+        if there != here:
+            return f"calibrated {'with' if there else 'without'} {CACHING}"
         return None
 
     def to_json(self) -> str:
@@ -186,7 +205,7 @@ def _read(content: dict[str, Any]) -> Calibration:
         "prompts": dict(content["prompts"]),
         "curve": tuple(Point(**point) for point in content["curve"]),
         "candidates": tuple(dict(one) for one in content.get("candidates", ())),
-        "workloads": {x: dict(one) for x, one in dict(content.get("workloads", {})).items()},
+        **{key: _dicts(content.get(key, {})) for key in ("workloads", "data")},
     }
     found = Calibration(**content | lists)
     for name, known in (("measure", CONFIDENT), ("metric", METRICS), ("decay", DECAYS)):
@@ -211,10 +230,17 @@ def _read(content: dict[str, Any]) -> Calibration:
     for name, told in found.workloads.items():
         if type(told["max_new_tokens"]) is not int or not all(map(is_number, told.values())):
             raise ValueError(f"workloads: {name}: expected numbers, got {told!r}")
-    for name in ("statement", "dtype", "backend"):
+    for name, rows in found.data.items():
+        if not isinstance(rows["source"], str) or not isinstance(rows.get("options", {}), dict):
+            raise TypeError(f"data: {name}: expected a source and options, got {rows!r}")
+    for name in ("statement", "dtype", "backend", "source"):
         if not isinstance(getattr(found, name), str):
             raise TypeError(f"{name}: expected text, got {getattr(found, name)!r}")
     return found
+
+
+def _dicts(content: Any) -> dict[str, dict[str, Any]]:
+    return {name: dict(own) for name, own in dict(content).items()}
 
 
 def is_number(value: Any) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backends.early_exit.calibration.group import AnsweredGroup
 from backends.early_exit.calibration.settings import Settings
@@ -14,6 +14,9 @@ from backends.early_exit.calibration.unseen import seen_rows, unseen
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import Request, canonical_json
+
+if TYPE_CHECKING:
+    from backends.training.exits.recipe import ExitRecipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +43,9 @@ def read_groups(
     a workload without rows, or without enough that are not of the training.
     """
     from backends.training.exits.backbone import architecture_of
-    from backends.training.exits.recipe import ExitRecipe, check_recipe
+    from backends.training.exits.recipe import check_recipe
 
-    recipe = ExitRecipe(
-        checkpoint="",
-        layers=(),
-        workloads=settings.workloads,
-        source=settings.source,
-        rows=settings.rows,
-        seed=settings.seed,
-    )
+    recipe = _recipe(settings)
     check_recipe(recipe)
     seen = seen_rows(report, settings.without, directory, tokenizer)
     positions = settings.longest(architecture_of(directory).positions)
@@ -67,6 +63,30 @@ def read_groups(
     )
     batch = settings.batch
     return [prompts[end - batch : end] for end in range(batch, len(prompts) + 1, batch)]
+
+
+def told_data(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Where the rows of each workload are from, as `Calibration.data` has it. Raises `UserError`
+    for a file that cannot be read."""
+    from backends.training.exits.data import told_rows
+
+    try:
+        return {name: told_rows(_recipe(settings), name) for name in settings.workloads}
+    except OSError as error:
+        raise UserError(f"--source: {settings.source}: {error.strerror}") from None
+
+
+def _recipe(settings: Settings) -> ExitRecipe:
+    from backends.training.exits.recipe import ExitRecipe
+
+    return ExitRecipe(
+        checkpoint="",
+        layers=(),
+        workloads=settings.workloads,
+        source=settings.source,
+        rows=settings.rows,
+        seed=settings.seed,
+    )
 
 
 def prompts_checksum(groups: Sequence[Sequence[CalibrationPrompt]]) -> str:

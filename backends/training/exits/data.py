@@ -12,7 +12,8 @@ from typing import Any
 
 from backends.training.exits.recipe import ExitRecipe
 from harness.core.errors import UserError
-from harness.core.files import user_path
+from harness.core.files import sha256, user_path
+from harness.core.names import BUNDLED, HUB
 from harness.core.nouns import Workload, canonical_json
 from workloads import OWN, workload_info
 from workloads.datasets import Row, load_rows
@@ -95,24 +96,43 @@ def humaneval_row(row: Mapping[str, str]) -> dict[str, str] | None:
     return None
 
 
-def _train_rows(recipe: ExitRecipe, name: str) -> list[tuple[str, Mapping[str, str]]]:
-    """Distinct rows of the train split, as ids and the fields that a prompt is made of."""
-    real_code = name == "humaneval" and recipe.source != "bundled"
+def told_rows(recipe: ExitRecipe, name: str) -> dict[str, Any]:
+    """Where a workload's rows are from: `source` (of a file or folder its whole path), the `sha256`
+    of a file, and `rows` where they are another data set's in this workload's form. Raises `UserError` and `OSError` for a file that cannot be read."""
+    read = _train_workload(recipe, name)
+    found: dict[str, Any] = {"source": read.source}
+    if read.source not in (BUNDLED, HUB):
+        path = user_path(read.source, "--source")
+        found["source"] = str(path.resolve())
+        if path.is_file():
+            found["sha256"] = sha256(path)
+    return found | ({} if read.name == name else {"rows": read.name})
+
+
+def _train_workload(recipe: ExitRecipe, name: str) -> Workload:
+    """What is read for a workload: MBPP's rows in the place of HumanEval's, which are all for
+    measuring."""
+    real_code = name == "humaneval" and recipe.source != BUNDLED
     stored = "mbpp" if real_code else name
     options: dict[str, Any] = {"split": "train"}
     if real_code:
-        options = {"split": ALL_OF_MBPP} if recipe.source == "hub" else {}
+        options = {"split": ALL_OF_MBPP} if recipe.source == HUB else {}
     source = recipe.source
-    if source not in ("bundled", "hub"):
+    if source not in (BUNDLED, HUB):
         folder = user_path(source, "--source")
         source = str(folder / stored) if (folder / stored).exists() else source
         if Path(source).is_file() or name in OWN:
             options = {}
-    workload = Workload(stored, source, recipe.rows, options)
+    return Workload(stored, source, recipe.rows, options)
+
+
+def _train_rows(recipe: ExitRecipe, name: str) -> list[tuple[str, Mapping[str, str]]]:
+    """Distinct rows of the train split, as ids and the fields that a prompt is made of."""
+    workload = _train_workload(recipe, name)
     drawn: dict[str, Row] = {}
     for row in load_rows(workload, recipe.seed, recipe.rows or ROWS):
         drawn.setdefault(row.id, row)
-    if not real_code:
+    if workload.name == name:
         return [(row.id, row.data) for row in drawn.values()]
     shaped = ((row.id, humaneval_row(row.data)) for row in drawn.values())
     return [(row_id, data) for row_id, data in shaped if data is not None]

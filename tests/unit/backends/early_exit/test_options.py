@@ -158,6 +158,15 @@ def test_a_statement_names_the_workloads_that_it_speaks_of(tmp_path: Path) -> No
     own.write_text(json.dumps(json.loads(path.read_text()) | {"workloads": limits}))
     stated = plan_of(measure="state", calibration=str(own)).measured("bfloat16")
     assert stated.calibration_limits == dict.fromkeys(names, 99)
+    assert stated.calibration_data == {name: {"source": "bundled"} for name in names}
+
+
+def test_a_statement_holds_without_a_cache_of_prompts() -> None:
+    """Where later requests read what earlier ones' exits filled, texts are others."""
+    plan = plan_of(measure="state", prefix_caching=True)
+    assert plan.measured("bfloat16") == Measured()
+    (line,) = told(measure="state", prefix_caching=True)
+    assert "calibrated without prefix_caching: its thresholds are used" in line
 
 
 def test_a_calibration_of_another_measure_is_refused() -> None:

@@ -14,6 +14,7 @@ from backends.early_exit.calibration.losses import AnswerLosses
 from backends.early_exit.calibration.prompts import CalibrationPrompt
 from backends.early_exit.calibration.settings import Settings
 from harness.core.errors import UserError
+from harness.core.files import sha256
 from tests.support.exits.calibrating import SETTINGS, run
 from tests.support.exits.fake_exits import Opener
 
@@ -56,3 +57,16 @@ def test_what_a_rows_own_scorer_finds_is_what_is_lost() -> None:
     full = [AnsweredGroup(((4, 1),), 1, 1, 1)] * 4
     own = [AnsweredGroup((ids,), 1, 1, 1) for ids in ((4, 1), (4, 2), (5,), (6,))]
     assert AnswerLosses(settings, groups, Digits()).held(full, own).quality == 0.5
+
+
+def test_the_file_that_prompts_came_from_is_stated_and_stored(
+    engines: Opener, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.jsonl"
+    found = run(tmp_path / "c.json", own_settings(path))
+    digest = sha256(path)
+    assert found.data == {"jsonl": {"source": str(path.resolve()), "sha256": digest}}
+    assert f"(80 jsonl) of source own.jsonl (sha256 {digest[:12]})" in found.statement
+    bundled = run(tmp_path / "d.json")
+    assert bundled.data == {"gsm8k": {"source": "bundled"}, "xsum": {"source": "bundled"}}
+    assert "(40 gsm8k, 40 xsum) of source bundled and" in bundled.statement
