@@ -83,7 +83,8 @@ def calibrate(
 
     Every group's answers are kept in a file beside `out` as soon as they are there; the same
     settings, also with another target, metric, confidence or grid, take them up. The statement
-    then says how many such choices there were before: its confidence is that of a first choice.
+    says how many choices there were on these prompts before, by the answers in the folder of `out`:
+    its confidence is that of a first choice.
 
     Args:
         settings: what to calibrate, and for what.
@@ -99,7 +100,7 @@ def calibrate(
     check_settings(settings)
     check_out(out)
     sets: list[tuple[int, ...] | None] = [*dict.fromkeys(candidates)] or [settings.layers]
-    settings = replace(settings, tries=len(sets))
+    settings = replace(settings, tries=len(sets), sets=tuple(sets))
     model = Model(settings.model, dtype=settings.dtype)
     directory = models.resolve(model)
     trained = trained_folder(settings, directory)
@@ -200,12 +201,13 @@ class _Run:
             if not tested and not self.settings.whole_curve:
                 break
             groups = asked.answers(threshold)
-            self.earlier = self.kept.note_question(self.settings.question())
+            self.kept.note_question(self.settings.question())
             curve.append(self._point(threshold, full, groups, tested))
             chosen = accepted([point.p_value for point in curve], self.settings.level)
             self._tell(threshold, len(full), len(full), 0.0, curve[-1])
         if not chosen:
             raise NotHeldError(refusal(self.settings, curve[0], len(full), answers))
+        self.earlier = self.kept.earlier_choices(self.settings.question())
         return self._calibration(curve, chosen - 1)
 
     def _identity(self) -> dict[str, Any]:

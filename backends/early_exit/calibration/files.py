@@ -87,8 +87,9 @@ class Calibration:
     curve: tuple[Point, ...]
     """By falling threshold."""
     earlier_choices: int = 0
-    """Other questions (grid, target, metric or confidence) that were put to the same answers. The
-    confidence is not corrected for a choice among them."""
+    """Other choices that were made on any of these prompts: by another grid, target, metric or
+    confidence, by other sets of layers, or with other heads, as far as their answers lay in the
+    same folder. The confidence is not corrected for them."""
     per: str = "mixture"
     """Over what the quality is held: all prompts together, or ("worst") each workload's."""
     candidates: tuple[Mapping[str, Any], ...] = ()

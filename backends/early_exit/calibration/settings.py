@@ -78,6 +78,8 @@ class Settings:
     """That decodes."""
     tries: int = 1
     """Sequences of settings that are tested, among which the level is shared out."""
+    sets: tuple[tuple[int, ...] | None, ...] = ()
+    """Of layers, all that are tried: one sequence each. Empty: `layers` alone."""
     whole_curve: bool = False
     """Measure the thresholds after the last that was tested, too."""
     max_new_tokens: int | None = None
@@ -146,8 +148,11 @@ class Settings:
         return min(positions, asked or (positions if self.backend == VLLM else LONGEST))
 
     def question(self) -> dict[str, Any]:
-        """All that decides the choice among thresholds, apart from the answers."""
+        """All that decides the choice among thresholds and sets of layers, apart from the
+        answers."""
+        sets = self.sets or (self.layers,)
         return {
+            "layers": ["auto" if layers is None else list(layers) for layers in sets],
             "grid": list(self.thresholds),
             "target": self.target,
             "metric": self.metric,

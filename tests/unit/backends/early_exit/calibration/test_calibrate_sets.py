@@ -72,6 +72,23 @@ def test_sets_are_taken_up_where_a_calibration_ended(engines: Opener, tmp_path: 
     assert before + again <= engines.decoded() - before - again + 1
 
 
+def test_sets_that_are_tried_one_after_the_other_are_choices(
+    engines: Opener, tmp_path: Path
+) -> None:
+    assert run(tmp_path / "a.json", replace(SETTINGS, layers=(3, 5))).earlier_choices == 0
+    second = run(tmp_path / "b.json", replace(SETTINGS, layers=(2, 4)))
+    assert second.statement.endswith("; after 1 earlier choice on these prompts, not corrected for.")
+    both = run(tmp_path / "c.json", candidates=((3, 5), (2, 4)))
+    assert both.earlier_choices == 2, "its own sets are one choice"
+    kept = tuple(str(tmp_path / f"{name}.json") for name in "abc")
+    fresh = run(tmp_path / "d.json", replace(SETTINGS, without=kept))
+    assert fresh.earlier_choices == 0, "other prompts"
+    (tmp_path / "other").mkdir()
+    heads = replace(SETTINGS, measure="softmax")
+    assert run(tmp_path / "e.json", heads).earlier_choices == 0, "another measure"
+    assert run(tmp_path / "other" / "a.json").earlier_choices == 0
+
+
 def test_where_no_set_holds_that_is_said(engines: Opener, tmp_path: Path) -> None:
     with pytest.raises(NotHeldError, match="no threshold holds"):
         run(tmp_path / "c.json", replace(SETTINGS, target=0.95), candidates=((2, 4), (1, 7)))
