@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import backends
 from backends.checkpoints import exit_heads
+from backends.engine.model.architecture import EngineError
 from harness.core.errors import UserError
 from tests.support.exits.calibrating import DEMO, SETTINGS, run, wrong
 from tests.support.exits.fake_exits import Opener
@@ -65,6 +67,52 @@ def test_an_engine_that_refuses_a_prompt_is_told_in_one_line(
     with pytest.raises(UserError, match=r"workload gsm8k, row \w+: too long"):
         run(tmp_path / "c.json")
     assert engines.opened[0].closed
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+            "too little memory (CUDA out of memory. Tried to allocate 2.00 GiB.); less is needed with "
+            "--option max_model_len=N, --option kv_cache_gib=N or --option 'engine=",
+        ),
+        (
+            RuntimeError("CUDA out of memory occurred when warming up sampler"),
+            "too little memory (CUDA out of memory occurred",
+        ),
+        (MemoryError(), "too little memory (MemoryError)"),
+        (
+            ValueError("Free memory on device cuda:0 (3/80 GiB) on startup is less than desired"),
+            "end what holds the memory, or give --option 'engine={gpu_memory_utilization: 0.5}'",
+        ),
+        (
+            EngineError("position 9: the final head's logits are NaN"),
+            "--dtype float32: position 9: the final head's logits are NaN; take --dtype bfloat16",
+        ),
+    ],
+)
+def test_what_an_engine_breaks_at_is_one_line_that_says_what_to_do(
+    engines: Opener, tmp_path: Path, error: Exception, told: str
+) -> None:
+    def breaks() -> None:
+        raise error
+
+    engines.on_poll = breaks
+    with pytest.raises(UserError) as refused:
+        run(tmp_path / "c.json")
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert engines.opened[0].closed
+
+
+def test_what_is_no_lack_of_memory_stays_what_it_is(engines: Opener, tmp_path: Path) -> None:
+    def breaks() -> None:
+        raise RuntimeError("a mistake of ours")
+
+    engines.on_poll = breaks
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        run(tmp_path / "c.json")
 
 
 @pytest.mark.parametrize(
