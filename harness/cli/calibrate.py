@@ -69,7 +69,7 @@ def calibrate(
         list[str] | None,
         typer.Option(
             help="Checked: 2,4 or all; the backend's default if not given. Given several times the "
-            "set with which the fewest layers run is chosen."
+            "set is chosen whose layers and checks cost least."
         ),
     ] = None,
     backend: Annotated[
@@ -223,11 +223,23 @@ def _told(workload: str, full: Mapping[str, float]) -> str:
     return f"{line}; their mean score is {full['score']:.3f}" if "score" in full else line
 
 
+def _tried(candidate: Mapping[str, Any]) -> str:
+    """What a set of layers came to."""
+    name = f"layers {', '.join(map(str, candidate['layers']))}:"
+    if candidate["threshold"] is None:
+        return f"{name} no threshold holds it"
+    return (
+        f"{name} threshold {candidate['threshold']:g}, {candidate['mean_exit_layer']:.2f} layers a "
+        f"token, as dear as {candidate['cost_layers']:.2f} with its checks"
+    )
+
+
 def _conclusion(found: Calibration, out: Path) -> list[str]:
     return [
         *(_told(name, own) for name, own in found.workloads.items()),
         found.statement,
         f"Observed: {1 - found.risk:.3f}; {found.test}, p = {found.p_value:.2g}. Layers checked: "
         f"{', '.join(map(str, found.layers))}.",
+        *map(_tried, found.candidates),
         f"calibration: {out}",
     ]

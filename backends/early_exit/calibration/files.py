@@ -43,6 +43,12 @@ class Point:
     """Share of the decode steps' layer passes that were skipped."""
     mean_exit_layer: float
     """Layers run per decoded token."""
+    checks: float = 0.0
+    """Checks of confidence per decoded token. Older files do not say."""
+
+    def cost_layers(self, check: float) -> float:
+        """What a decoded token costs, in layers, where a check costs as much as `check` layers."""
+        return self.mean_exit_layer + self.checks * check
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,8 @@ class Calibration:
     """Over what the quality is held: all prompts together, or ("worst") each workload's."""
     candidates: tuple[Mapping[str, Any], ...] = ()
     """Where sets of layers were tried out: the `layers` of each, its `threshold` (None where none
-    held) and `mean_exit_layer`. The level is shared out among them."""
+    held), `mean_exit_layer` and `cost_layers`, by which the best was chosen: with what its checks
+    read. The level is shared out among them. Older files have no costs."""
     workloads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By workload: `max_new_tokens` of an answer, the share of the full model's answers that this
     `cut`, and their mean `score` where that is the metric. Older files have none."""

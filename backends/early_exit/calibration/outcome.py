@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -166,6 +167,32 @@ def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:
         f"{point.quality_at_least:.3f}; on other prompts (--without {kept} and another --out) "
         f"{' or '.join(ways)} may do"
     )
+
+
+def cheapest(
+    sets: Sequence[tuple[int, ...] | None],
+    found: Sequence[Calibration | NotHeldError],
+    check: float,
+) -> Calibration:
+    """The best of what sets of layers came to, by `Point.cost_layers`, with what is told of each.
+    Raises the first's `NotHeldError` where none holds."""
+    points = [one.chosen if isinstance(one, Calibration) else None for one in found]
+    held = [one for one in found if isinstance(one, Calibration)]
+    if not held:
+        raise next(one for one in found if isinstance(one, NotHeldError))
+    best = min(held, key=lambda one: one.chosen.cost_layers(check))
+    if len(sets) == 1:
+        return best
+    tried = [
+        {
+            "layers": list(layers or ()),
+            "threshold": point and point.threshold,
+            "mean_exit_layer": point and point.mean_exit_layer,
+            "cost_layers": point and point.cost_layers(check),
+        }
+        for layers, point in zip(sets, points, strict=True)
+    ]
+    return replace(best, candidates=tuple(tried))
 
 
 def write_calibration(out: Path, found: Calibration) -> None:

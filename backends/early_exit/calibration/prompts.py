@@ -18,6 +18,9 @@ from harness.core.nouns import Request, canonical_json
 if TYPE_CHECKING:
     from backends.training.exits.recipe import ExitRecipe
 
+CHECKS = "checks_layer_"
+"""Begins the counts of checks in a request's telemetry, one for each layer."""
+
 
 @dataclass(frozen=True, slots=True)
 class CalibrationPrompt:
@@ -102,7 +105,7 @@ def decode(
     the backend refuses."""
     answers: dict[str, list[int]] = {}
     asked: dict[str, tuple[int, CalibrationPrompt]] = {}
-    sums = [{"steps": 0.0, "layers_run": 0.0, "layers_total": 0.0} for _ in groups]
+    sums = [dict.fromkeys(("steps", "layers_run", "layers_total", "checks"), 0.0) for _ in groups]
     for group, prompts in enumerate(groups):
         for number, prompt in enumerate(prompts):
             name = f"{group}.{number}"
@@ -115,8 +118,10 @@ def decode(
             if commit.finished == "error":
                 raise UserError(f"workload {prompt.workload}, row {prompt.row}: {commit.error}")
             answers[commit.request_id].extend(commit.token_ids)
-            for name in sums[group]:
-                sums[group][name] += commit.telemetry.get(name, 0.0)
+            for name, count in commit.telemetry.items():
+                counted = "checks" if name.startswith(CHECKS) else name
+                if counted in sums[group]:
+                    sums[group][counted] += count
             if commit.finished is not None:
                 going.remove(commit.request_id)
     return [
