@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.training.common import WorkloadOption, named_value, workload_options
 from harness.core.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def calibrate(
     rows: Annotated[int | None, typer.Option(help="Of each workload; 100 by default.")] = None,
     source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
     max_new_tokens: MaxNewTokens = None,
+    workload_option: WorkloadOption = None,
     without: Without = None,
     batch: Annotated[int, typer.Option(help="Prompts decoded together.")] = 1,
     layers: Annotated[
@@ -94,11 +96,12 @@ def calibrate(
     from backends.early_exit.calibration import settings as defaults
     from backends.early_exit.policy import TAU
 
+    names = tuple(name.strip() for name in workload.split(","))
     sets = [_layers(text, model) for text in layers or ()]
     settings = defaults.Settings(
         model=model,
         measure=measure,
-        workloads=tuple(name.strip() for name in workload.split(",")),
+        workloads=names,
         metric=_metric(risk),
         target=TARGETS[risk] if target is None else target,
         per=per,
@@ -108,8 +111,9 @@ def calibrate(
         source=source,
         seed=defaults.SEED if seed is None else seed,
         max_new_tokens=max_new_tokens,
+        workload_options=workload_options(workload_option, names),
         without=tuple(without or ()),
-        engine=dict(map(_option, option or ())),
+        engine=dict(named_value("--option", text) for text in option or ()),
         batch=batch,
         layers=sets[0] if sets else None,
         decay=decay,
@@ -130,19 +134,6 @@ def _metric(risk: str) -> str:
     if risk not in RISKS:
         raise UserError(f"--risk: unknown risk '{risk}'; {nearest(risk, RISKS)}")
     return RISKS[risk]
-
-
-def _option(text: str) -> tuple[str, Any]:
-    """A name and its value, which is read as an experiment file's is."""
-    import yaml
-
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise UserError(f"--option: expected NAME=VALUE, got '{text}'")
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise UserError(f"--option: {name}: not readable as YAML: '{value}'") from None
 
 
 def _layers(text: str, model: str) -> tuple[int, ...]:

@@ -89,6 +89,7 @@ def _recipe(settings: Settings) -> ExitRecipe:
         source=settings.source,
         rows=settings.rows,
         seed=settings.seed,
+        workload_options=settings.workload_options,
     )
 
 

@@ -86,6 +86,8 @@ class Settings:
     """Of an answer; None takes each workload's, as an experiment does."""
     engine: Mapping[str, Any] = field(default_factory=dict)
     """Options of the backend beside the calibration's own, such as `max_model_len`."""
+    workload_options: Mapping[str, Mapping[str, Any]] | None = None
+    """By workload: which rows, and how they are cut, as an experiment has it."""
     without: tuple[str, ...] = ()
     """Files of earlier calibrations, or of their answers, whose prompts are left out."""
 
@@ -131,6 +133,7 @@ class Settings:
             "decay_tau": self.tau,
             "workloads": list(self.workloads),
             "max_new_tokens": list(self.answer_limits.values()),
+            "workload_options": self.workload_options,
             "source": self.source,
             "seed": self.seed,
             "rows": self.rows,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -55,6 +55,8 @@ class ExitRecipe:
     """Share of each workload's rows that is measured on and not trained on."""
     max_new_tokens: int | None = None
     """Of an answer; None takes each workload's `answer_tokens`."""
+    workload_options: Mapping[str, Mapping[str, Any]] | None = None
+    """By workload: which rows, and how they are cut, as an experiment has it."""
     prompts: str = ""
     """Checksum of what those rows became: a source, or a prompt's form, may change."""
 
@@ -96,6 +98,11 @@ def check_recipe(recipe: ExitRecipe) -> None:
         )
     if recipe.rows is not None and recipe.rows < 2:
         raise UserError(f"--rows: expected at least 2 (one is held out), got {recipe.rows}")
+    for name in recipe.workload_options or {}:
+        if name not in recipe.workloads:
+            raise UserError(
+                f"--workload-option: no workload '{name}' here; {nearest(name, recipe.workloads)}"
+            )
     if not (math.isfinite(recipe.rate) and recipe.rate > 0):
         raise UserError(f"--lr: expected a positive number, got {recipe.rate}")
 

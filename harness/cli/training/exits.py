@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.training.common import Longest, Minutes
+from harness.cli.training.common import Longest, Minutes, WorkloadOption, workload_options
 
 
 def train_heads(
@@ -18,6 +18,7 @@ def train_heads(
     kind: Annotated[str, typer.Option(help="lightweight or full.")] = "lightweight",
     source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
     rows: Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")] = None,
+    workload_option: WorkloadOption = None,
     epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 100,
     lr: Annotated[float, typer.Option(help="Adam's rate.")] = 5e-3,
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 128,
@@ -41,6 +42,7 @@ def train_heads(
         kind=kind,
         source=source,
         rows=rows,
+        workload_options=workload_options(workload_option, names),
         epochs=epochs,
         rate=lr,
         batch=batch,
@@ -56,6 +58,7 @@ def train_classifier(
     out: Annotated[Path, typer.Option(help="Folder for the classifier and its state.")],
     source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
     rows: Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")] = None,
+    workload_option: WorkloadOption = None,
     epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 30,
     lr: Annotated[float, typer.Option(help="Adam's rate.")] = 1e-2,
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 64,
@@ -68,14 +71,16 @@ def train_classifier(
     from backends.training.classifier import train as classifier
     from backends.training.exits import display as exit_display
 
+    names = [name.strip() for name in workload.split(",")]
     report = classifier.train_classifier(
         model,
-        [name.strip() for name in workload.split(",")],
+        names,
         out,
         minutes=minutes,
         progress=exit_display.printer("loss"),
         source=source,
         rows=rows,
+        workload_options=workload_options(workload_option, names),
         epochs=epochs,
         rate=lr,
         batch=batch,
