@@ -17,11 +17,12 @@ import torch
 
 from backends.checkpoints import models
 from backends.engine.model.architecture import Architecture
-from backends.training.exits.answers import answers, cached_answers
+from backends.training.exits.answers import answers
 from backends.training.exits.backbone import Backbone, architecture_of, dtype_of, read_backbone
 from backends.training.exits.cache import Cache, build_cache
 from backends.training.exits.data import TrainPrompt, prompts_checksum, read_prompts
 from backends.training.exits.fit import Fit
+from backends.training.exits.kept import kept_answers
 from backends.training.exits.recipe import STATE, ExitRecipe, check_recipe, claim_folder
 from harness.core.errors import UserError
 from harness.core.files import size
@@ -136,7 +137,7 @@ class ExitTraining:
         going_on = self.stage("answers", len(prompts))
         stops = models.stop_ids(directory, model.tokenizer)
         like = torch.empty(0, dtype=dtype_of(directory), device=device)
-        cached = cached_answers(self.recipe.checkpoint, prompts, stops, like)
+        cached = kept_answers(self.recipe.checkpoint, stops, like)
         texts = answers(self.out, prompts, directory, stops, like, going_on, cached)
         if texts is None:
             return None
@@ -144,7 +145,7 @@ class ExitTraining:
         if lacking := self._lacking(model, texts_of, whole, reserve):
             raise UserError(
                 f"{lacking}; the answers are kept: make room for the same command to go on, or "
-                "take fewer --rows"
+                "take fewer --rows, in another folder"
             )
         # behind the answers, so that a device holds one copy of the model at a time
         backbone = read_backbone(directory, model.architecture, device, normed=normed)
