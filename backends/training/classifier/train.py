@@ -14,7 +14,7 @@ from backends.checkpoints.classifier import Classifier, write_classifier
 from backends.training.classifier.fit import Scale, classifier_problem, scale_of
 from backends.training.classifier.labels import Labels, label
 from backends.training.classifier.report import confidences, held_out_report
-from backends.training.exits.fit import SAVE_EVERY_S, Fit, disk_bytes, fit
+from backends.training.exits.fit import SAVE_EVERY_S, Fit, disk_bytes
 from backends.training.exits.recipe import STATE, ExitRecipe, held
 from backends.training.exits.run import ExitTraining, Material, StageProgress, bind
 from harness.core.errors import UserError
@@ -66,7 +66,7 @@ def train_classifier(
         device = found.backbone.head.device
         scale = scale_of(found.train, device)
         problem = classifier_problem(found.train, found.held_out, labels, scale, device)
-        done = fit(out, recipe, problem, run.epochs(), save_every_s)
+        done = run.fit(problem, save_every_s)
         return run.ended(_write(out, recipe, done, found, labels, scale))
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from backends.seen import MARKS, joined_marks
 from backends.training.exits.recipe import STATE, ExitRecipe
 from backends.training.small_models.checkpoint import load_state, save_state
+from harness.core.errors import UserError
 
 SAVE_EVERY_S = 20.0
 LEAST_GAIN = 1e-3
@@ -64,6 +65,8 @@ class Fit:
     seconds: float = 0.0
     train_loss: list[list[float]] = field(default_factory=list)
     held_out_loss: list[list[float]] = field(default_factory=list)
+    diverged: bool = False
+    """Whether the epoch after these had a loss that is no number. Nothing of it is kept."""
 
     def stopped(self, recipe: ExitRecipe) -> str | None:
         """Why training is over: "early stop" or "last epoch"; None while it goes on."""
@@ -75,9 +78,14 @@ class Fit:
         """What a report says of how long it took, whatever was learnt."""
         return {
             "epochs": self.epoch,
-            "ended": self.stopped(recipe) or "time is up",
+            "ended": self._ended(recipe),
             "seconds": round(self.seconds, 1),
         }
+
+    def _ended(self, recipe: ExitRecipe) -> str:
+        if self.diverged:
+            return f"a loss of epoch {self.epoch + 1} is no number"
+        return self.stopped(recipe) or "time is up"
 
     def origin(self, recipe: ExitRecipe, prompts: Iterable[Sequence[int]]) -> dict[str, Any]:
         """What the file with the parameters says of where they come from; `prompts`: token ids of
@@ -105,7 +113,11 @@ def fit(
         save_every_s: seconds between states on disk, in whole epochs.
 
     Returns:
-        The fit, whose `stopped` says whether it is at its end.
+        The fit, whose `stopped` says whether it is at its end; it ends before the first epoch with
+        a loss that is not finite, too.
+
+    Raises:
+        UserError: where a loss is not finite before anything is learnt, or in the first epoch.
     """
     parameters = problem.parameters
     adam = torch.optim.Adam(parameters, lr=recipe.rate)
@@ -113,11 +125,22 @@ def fit(
     path = out / STATE / "fit.pt"
     _resume(state, adam, load_state(path))
     state.best_loss = state.best_loss or problem.held_out()
+    if not all(map(math.isfinite, state.best_loss)):
+        raise UserError(
+            "a held-out loss is not finite before anything is learnt: the model's states are not, in "
+            "the dtype of its config.json, and no --lr helps"
+        )
     saved = began = time.monotonic()
     before_s = state.seconds
     while state.stopped(recipe) is None:
-        state.train_loss.append(_epoch(recipe, problem, adam, state.epoch))
-        _keep_best(state, problem.held_out())
+        trained, held_out = _epoch(recipe, problem, adam, state.epoch), problem.held_out()
+        if not all(map(math.isfinite, (*trained, *held_out))):
+            if state.epoch == 0:
+                raise UserError(diverged(recipe, 1))
+            state.diverged = True  # the last state on the disk stays: its parameters are numbers
+            break
+        state.train_loss.append(trained)
+        _keep_best(state, held_out)
         state.epoch += 1
         now = time.monotonic()
         state.seconds = before_s + now - began
@@ -128,6 +151,14 @@ def fit(
         if over:
             break
     return state
+
+
+def diverged(recipe: ExitRecipe, epoch: int) -> str:
+    """What to say of an epoch, from 1, in which a loss is no number."""
+    return (
+        f"epoch {epoch}: a loss is not finite with --lr {recipe.rate:g}; take a lower --lr in another "
+        "folder, which takes the answers from the cache"
+    )
 
 
 def disk_bytes(parameters: int) -> int:
