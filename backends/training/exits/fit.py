@@ -18,6 +18,8 @@ from backends.training.small_models.checkpoint import load_state, save_state
 from harness.core.errors import UserError
 
 SAVE_EVERY_S = 20.0
+SAVES_APART = 10
+"""Between two states on the disk lies at least so many times what the last one took to write."""
 LEAST_GAIN = 1e-3
 """Share by which a held-out loss must fall for an epoch to count as progress."""
 
@@ -110,7 +112,7 @@ def fit(
         out, recipe: the run's folder; schedule and seed.
         problem: what is to be learnt.
         report: called after every epoch; False stops with the state saved.
-        save_every_s: seconds between states on disk, in whole epochs.
+        save_every_s: seconds between states on disk, in whole epochs; 0: after each, however slow.
 
     Returns:
         The fit, whose `stopped` says whether it is at its end; it ends before the first epoch with
@@ -127,10 +129,11 @@ def fit(
     state.best_loss = state.best_loss or problem.held_out()
     if not all(map(math.isfinite, state.best_loss)):
         raise UserError(
-            "a held-out loss is not finite before anything is learnt: the model's states are not, in "
-            "the dtype of its config.json, and no --lr helps"
+            "a held-out loss is not finite before anything is learnt: the model's states are not, "
+            "in the dtype of its config.json, and no --lr helps"
         )
     saved = began = time.monotonic()
+    took_s = 0.0
     before_s = state.seconds
     while state.stopped(recipe) is None:
         trained, held_out = _epoch(recipe, problem, adam, state.epoch), problem.held_out()
@@ -145,9 +148,11 @@ def fit(
         now = time.monotonic()
         state.seconds = before_s + now - began
         over = not report(state) or state.stopped(recipe) is not None
-        if over or now - saved >= save_every_s:
+        if over or now - saved >= (save_every_s and max(save_every_s, SAVES_APART * took_s)):
+            begun = time.monotonic()
             _save(path, state, adam)
-            saved = now
+            saved = time.monotonic()
+            took_s = saved - begun
         if over:
             break
     return state
@@ -156,8 +161,8 @@ def fit(
 def diverged(recipe: ExitRecipe, epoch: int) -> str:
     """What to say of an epoch, from 1, in which a loss is no number."""
     return (
-        f"epoch {epoch}: a loss is not finite with --lr {recipe.rate:g}; take a lower --lr in another "
-        "folder, which takes the answers from the cache"
+        f"epoch {epoch}: a loss is not finite with --lr {recipe.rate:g}; take a lower --lr in "
+        "another folder, which takes the answers from the cache"
     )
 
 

@@ -41,7 +41,7 @@ def test_a_loss_that_is_no_number_ends_a_training(tmp_path: Path, bad: float) ->
     assert not done.origin(RECIPE, [])["finished"]
     assert all(math.isfinite(loss) for epoch in done.held_out_loss for loss in epoch)
     kept = torch.load(tmp_path / STATE / "fit.pt", weights_only=True)
-    assert kept["epoch"] == 2, "what was saved last is sound"
+    assert (kept["epoch"], kept["diverged"]) == (2, False), "what was saved last is sound"
 
 
 def test_without_a_sound_epoch_nothing_is_written(tmp_path: Path) -> None:
@@ -71,3 +71,24 @@ def test_heads_of_the_best_epoch_are_there_when_a_later_one_breaks(
     assert not about["finished"]
     assert about["report"]["training"]["epochs"] == 2
     open_folder(tmp_path, model)
+
+
+def test_states_that_are_slow_to_save_are_saved_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch takes a second and a save 5: the clock is the test's own."""
+    clock, saved = [0.0], list[int]()
+
+    def save(path: Path, state: Fit, adam: object) -> None:
+        clock[0] += 5
+        saved.append(state.epoch)
+
+    def epoch_over(state: Fit) -> bool:
+        clock[0] += 1
+        return True
+
+    monkeypatch.setattr(exit_fit, "_save", save)
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    recipe = ExitRecipe("", (1,), ("gsm8k",), epochs=120, patience=200)
+    fit(tmp_path, recipe, problem([9.0] * 121), epoch_over, save_every_s=2)
+    assert saved == [3, 54, 105, 120]
