@@ -12,7 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from backends.checkpoints.bound_files import REPORTS, write_json
+from backends.checkpoints.bound_files import CLASSIFIER, HEADS, REPORTS, write_json
+from backends.checkpoints.classifier import open_classifier
+from backends.checkpoints.draft_heads.files import TENSORS
+from backends.checkpoints.exit_heads import open_folder
 from backends.checkpoints.models import one_line
 from backends.training.folders import check_out
 from harness.core.errors import UserError, nearest
@@ -114,22 +117,23 @@ def held(out: Path, recipe: ExitRecipe, model: Path) -> Iterator[dict[str, Any] 
 
     Raises:
         UserError: when another training holds the folder, or it belongs to another checkpoint or
-            recipe, holds the model or what no training wrote, or is no folder; and for a GPU that
-            is too small for what is done meanwhile.
+            recipe, holds the model or what no training wrote, or is no folder; where a finished
+            run's tensors are gone or broken; and for a GPU that is too small for what is done
+            meanwhile.
     """
     import torch
 
     check_out(out, (*REPORTS, BEGUN), model)
     with only_writer(out, "training"):
         try:
-            yield _finished(out, recipe)
+            yield _finished(out, recipe, model)
         except torch.OutOfMemoryError as error:
             raise UserError(
                 f"the GPU has too little memory for this training ({one_line(error)})"
             ) from None
 
 
-def _finished(out: Path, recipe: ExitRecipe) -> dict[str, Any] | None:
+def _finished(out: Path, recipe: ExitRecipe, model: Path) -> dict[str, Any] | None:
     state = out / STATE
     begun = (out / BEGUN).is_file()
     if state.exists() and not begun and not (state.is_dir() and not any(state.iterdir())):
@@ -139,10 +143,32 @@ def _finished(out: Path, recipe: ExitRecipe) -> dict[str, Any] | None:
         if path.is_file():
             content = _read(path)
             _check_same(path, content["recipe"], recipe.to_dict())
-            finished = content if content.get("finished") else finished
+            if content.get("finished"):
+                _check_whole(path, model)
+                finished = content
     if finished is not None:
         shutil.rmtree(state, ignore_errors=True)
     return finished
+
+
+def _check_whole(report: Path, model: Path) -> None:
+    """Raise `UserError` where a finished run's report stands without what was learnt."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        if report.name == HEADS:
+            open_folder(report.parent, model)
+        elif report.name == CLASSIFIER:
+            open_classifier(report.parent, model)
+        else:
+            with safe_open(report.parent / TENSORS, framework="pt") as tensors:
+                tensors.keys()
+    except (UserError, OSError, SafetensorError) as error:
+        raise UserError(
+            f"{report}: this training had come to its end, and what it learnt cannot be read "
+            f"({one_line(error)}); remove {report.parent} for the same command to train anew, or "
+            "choose another folder"
+        ) from None
 
 
 def claim_folder(out: Path, recipe: ExitRecipe) -> None:
