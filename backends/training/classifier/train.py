@@ -42,7 +42,7 @@ def train_classifier(
         progress: called after every batch of answers, states and labels, and every epoch, whose
             single loss is the balanced held-out cross-entropy in nats.
         save_every_s: seconds between states of the training on disk.
-        choices: further fields of `ExitRecipe`: source, rows, epochs, rate, batch, seed.
+        choices: further fields of `ExitRecipe`: source, rows, epochs, rate, batch, seed, patience.
 
     Returns:
         The content of `classifier.json`; `finished` is false when the time was up, and without any

@@ -91,7 +91,11 @@ def check_recipe(recipe: ExitRecipe) -> None:
             raise UserError(f"--workload: '{name}' is named twice")
     if not recipe.workloads:
         raise UserError(f"--workload: none is named; {nearest('', known)}")
-    for option, value in (("epochs", recipe.epochs), ("batch", recipe.batch)):
+    for option, value in (
+        ("epochs", recipe.epochs),
+        ("batch", recipe.batch),
+        ("patience", recipe.patience),
+    ):
         if value < 1:
             raise UserError(f"--{option}: expected at least 1, got {value}")
     if recipe.max_new_tokens is not None and recipe.max_new_tokens < 2:

@@ -41,7 +41,8 @@ def train_heads(
         progress: called after every batch of answers, of hidden states, and every epoch, whose
             losses are the held-out KL of each layer in nats.
         save_every_s: seconds between states of the training on disk.
-        choices: further fields of `ExitRecipe`: kind, source, rows, epochs, rate, batch, seed.
+        choices: further fields of `ExitRecipe`: kind, source, rows, epochs, rate, batch, seed,
+            patience.
 
     Returns:
         The content of `heads.json`; `finished` is false when the time was up, and without any

@@ -10,6 +10,9 @@ import typer
 from harness.core.errors import UserError
 
 Minutes = Annotated[float | None, typer.Option(min=0.1, help="Stop after this time, resumable.")]
+Patience = Annotated[
+    int, typer.Option(help="Epochs without a better held-out loss, after which it ends.")
+]
 Longest = Annotated[
     int | None,
     typer.Option(min=2, help="Tokens of an answer at the most; by default as the data set's own."),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.training.common import Longest, Minutes, WorkloadOption, workload_options
+from harness.cli.training.common import Longest, Minutes, Patience, WorkloadOption, workload_options
 
 
 def train_heads(
@@ -22,6 +22,7 @@ def train_heads(
     epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 100,
     lr: Annotated[float, typer.Option(help="Adam's rate.")] = 5e-3,
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 128,
+    patience: Patience = 10,
     seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
     max_new_tokens: Longest = None,
     minutes: Minutes = None,
@@ -46,6 +47,7 @@ def train_heads(
         epochs=epochs,
         rate=lr,
         batch=batch,
+        patience=patience,
         seed=seed,
         max_new_tokens=max_new_tokens,
     )
@@ -62,6 +64,7 @@ def train_classifier(
     epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 30,
     lr: Annotated[float, typer.Option(help="Adam's rate.")] = 1e-2,
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 64,
+    patience: Patience = 10,
     seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
     max_new_tokens: Longest = None,
     minutes: Minutes = None,
@@ -84,6 +87,7 @@ def train_classifier(
         epochs=epochs,
         rate=lr,
         batch=batch,
+        patience=patience,
         seed=seed,
         max_new_tokens=max_new_tokens,
     )
