@@ -42,7 +42,7 @@ class Classifier:
     bias: Any
     """float32 (2,)."""
     layers: tuple[int, ...]
-    """After which layers it was trained: all but the last."""
+    """After which layers it was trained: all but the last, unless others were asked for."""
     report: dict[str, Any]
     """What was measured on held-out rows, by which the best epoch was chosen."""
 

@@ -98,6 +98,13 @@ class ExitPlan:
                 f"{self.prefix}: the bundled calibration does not hold here ({self._unfit}); "
                 f"threshold {DEFAULT_THRESHOLD} is taken"
             )
+        if self.policy.measure == "classifier" and self._source is None:
+            known = self.classifier().layers
+            if others := [str(x) for x in self.policy.checks() if x not in known]:
+                found.append(
+                    f"{self.prefix}: option 'layers': the classifier was not trained after layer "
+                    f"{', '.join(others)}"
+                )
         if self._calibration is not None and self.settings["calibration"] not in (AUTO, ROUGE):
             path, calibration = self._calibration
             if calibration.backend.partition(" ")[0] != self.NAME:

@@ -58,6 +58,9 @@ def train_classifier(
     model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
     workload: Annotated[str, typer.Option(help="Whose train split to learn on: W or W,W2.")],
     out: Annotated[Path, typer.Option(help="Folder for the classifier and its state.")],
+    layers: Annotated[
+        str | None, typer.Option(help="To learn after, 16,24; all but the last by default.")
+    ] = None,
     source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
     rows: Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")] = None,
     workload_option: WorkloadOption = None,
@@ -79,6 +82,7 @@ def train_classifier(
         model,
         names,
         out,
+        layers=layers,
         minutes=minutes,
         progress=exit_display.printer("loss"),
         source=source,
