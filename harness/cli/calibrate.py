@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.training.common import WorkloadOption, named_value, workload_options
+from harness.cli.training.common import Revision, WorkloadOption, named_value, workload_options
 from harness.core.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def calibrate(
         float, typer.Option(help="Probability with which the target is held.")
     ] = 0.95,
     rows: Annotated[int | None, typer.Option(help="Of each workload; 100 by default.")] = None,
+    revision: Revision = None,
     source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
     max_new_tokens: MaxNewTokens = None,
     workload_option: WorkloadOption = None,
@@ -97,7 +98,7 @@ def calibrate(
     from backends.early_exit.policy import TAU
 
     names = tuple(name.strip() for name in workload.split(","))
-    sets = [_layers(text, model) for text in layers or ()]
+    sets = [_layers(text, model, revision) for text in layers or ()]
     settings = defaults.Settings(
         model=model,
         measure=measure,
@@ -108,6 +109,7 @@ def calibrate(
         backend=backend,
         confidence=confidence,
         rows=defaults.ROWS if rows is None else rows,
+        revision=revision,
         source=source,
         seed=defaults.SEED if seed is None else seed,
         max_new_tokens=max_new_tokens,
@@ -136,13 +138,13 @@ def _metric(risk: str) -> str:
     return RISKS[risk]
 
 
-def _layers(text: str, model: str) -> tuple[int, ...]:
+def _layers(text: str, model: str, revision: str | None) -> tuple[int, ...]:
     from backends.checkpoints import models
     from backends.training.exits.backbone import architecture_of
     from backends.training.heads.recipe import parse_layers
     from harness.core.nouns import Model
 
-    return parse_layers(text, architecture_of(models.resolve(Model(model))).layers)
+    return parse_layers(text, architecture_of(models.resolve(Model(model, revision))).layers)
 
 
 def _grid(text: str | None) -> tuple[float, ...] | None:

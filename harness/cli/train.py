@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.training import exits
-from harness.cli.training.common import Longest, Minutes
+from harness.cli.training.common import Longest, Minutes, Revision
 
 train_app = typer.Typer(
     help="Train exit heads, the exit classifier, draft heads, the demo model or classifiers with "
@@ -67,6 +67,7 @@ def train_sublayers(
     ] = 0.6,
     dtype: Annotated[str, typer.Option(help="auto, float32, float16 or bfloat16.")] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of rows and search.")] = 0,
+    revision: Revision = None,
 ) -> None:
     """Find the sublayers that speculative's self_speculation leaves out when it drafts; begins anew
     when it is interrupted."""
@@ -86,6 +87,7 @@ def train_sublayers(
         threshold=threshold,
         dtype=chosen_dtype(dtype),
         seed=seed,
+        revision=revision,
     )
     print("\n".join(sublayer_display.report_lines(found)))
 
@@ -103,6 +105,7 @@ def train_eagle(
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 32,
     decay: Annotated[float, typer.Option(help="Weight of a draft against the one before.")] = 0.8,
     seed: Annotated[int, typer.Option(min=0, help="Of rows, their order and the weights.")] = 0,
+    revision: Revision = None,
     max_new_tokens: Longest = None,
     minutes: Minutes = None,
 ) -> None:
@@ -122,6 +125,7 @@ def train_eagle(
         decay=decay,
         seed=seed,
         max_new_tokens=max_new_tokens,
+        revision=revision,
     )
 
 
@@ -137,6 +141,7 @@ def train_medusa(
     lr: Annotated[float, typer.Option(help="Adam's rate.")] = 2e-3,
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 32,
     seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
+    revision: Revision = None,
     max_new_tokens: Longest = None,
     minutes: Minutes = None,
 ) -> None:
@@ -155,6 +160,7 @@ def train_medusa(
         batch=batch,
         seed=seed,
         max_new_tokens=max_new_tokens,
+        revision=revision,
     )
 
 

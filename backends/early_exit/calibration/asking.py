@@ -112,7 +112,7 @@ class ExitAnswers:
 
     def _open(self, options: Mapping[str, Any]) -> Backend:
         settings = self._settings
-        model = Model(settings.model, dtype=settings.dtype)
+        model = Model(settings.model, settings.revision, dtype=settings.dtype)
         self._opened = backends.open_backend(settings.backend, self._directory, model, options)
         return self._opened
 
@@ -132,8 +132,8 @@ def told_plainly(settings: Settings) -> Iterator[None]:
         text = one_line(error)
         if text.startswith(TAKEN):
             raise UserError(
-                f"--backend {settings.backend}: {text}; end what holds the memory, or give --option "
-                f"'engine={{gpu_memory_utilization: 0.5}}'"
+                f"--backend {settings.backend}: {text}; end what holds the memory, or give "
+                f"--option 'engine={{gpu_memory_utilization: 0.5}}'"
             ) from None
         if not isinstance(error, MemoryError) and not _NO_MEMORY.search(text):
             raise

@@ -104,7 +104,7 @@ def calibrate(
     check_out(out)
     sets: list[tuple[int, ...] | None] = [*dict.fromkeys(candidates)] or [settings.layers]
     settings = replace(settings, tries=len(sets), sets=tuple(sets))
-    model = Model(settings.model, dtype=settings.dtype)
+    model = Model(settings.model, settings.revision, dtype=settings.dtype)
     directory = models.resolve(model)
     trained = trained_folder(settings, directory)
     runs: list[_Run] = []
@@ -286,4 +286,5 @@ class _Run:
             engine=dict(settings.engine),
             prompt_marks=self.prompt_marks,
             data=self.data,
+            revision=settings.revision,
         )

@@ -110,7 +110,9 @@ class Calibration:
     prompt_marks: str = ""
     """`seen.joined_marks` of the calibration prompts. Older files have none."""
     data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By workload where its rows are from, as `exits.data.told_rows` says. Older files have none."""
+    """By workload where its rows are from: `exits.data.told_rows`. Older files have none."""
+    revision: str | None = None
+    """Of the model, where one was named."""
 
     def rows_told(self) -> dict[str, Mapping[str, Any]]:
         """`data`, and of an older file what it says: where the rows of each workload are from."""

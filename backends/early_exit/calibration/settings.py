@@ -62,6 +62,8 @@ class Settings:
     rows: int = ROWS
     """Of each workload."""
     source: str = "bundled"
+    revision: str | None = None
+    """Of a hub id."""
     seed: int = SEED
     batch: int = 1
     layers: tuple[int, ...] | None = None

@@ -60,6 +60,8 @@ class ExitRecipe:
     """Of an answer; None takes each workload's `answer_tokens`."""
     workload_options: Mapping[str, Mapping[str, Any]] | None = None
     """By workload: which rows, and how they are cut, as an experiment has it."""
+    revision: str | None = None
+    """Of a hub id, as the user gave it; the checksum decides what is the same model."""
     prompts: str = ""
     """Checksum of what those rows became: a source, or a prompt's form, may change."""
 
@@ -194,10 +196,10 @@ def _read(path: Path) -> dict[str, Any]:
 def _check_same(path: Path, there: dict[str, Any], own: dict[str, Any]) -> None:
     if there.get("checkpoint") != own["checkpoint"]:
         raise UserError(
-            f"{path}: trained for another checkpoint ({str(there.get('checkpoint'))[:12]}, the "
-            f"model has {own['checkpoint'][:12]}); choose another folder"
+            f"{path}: trained for another checkpoint ({_revised(there)}, the model has "
+            f"{_revised(own)}); choose another folder"
         )
-    for key in ("kind", *own):
+    for key in ("kind", *(key for key in own if key != "revision")):
         if there.get(key) != (wanted := own[key]):
             if key == "prompts":
                 raise UserError(
@@ -208,6 +210,12 @@ def _check_same(path: Path, there: dict[str, Any], own: dict[str, Any]) -> None:
                 f"{path}: {key} was {_shown(there.get(key))} in the run begun there, expected "
                 f"{_shown(wanted)}; choose another folder or that value"
             )
+
+
+def _revised(recipe: dict[str, Any]) -> str:
+    """A checkpoint's first digits, and its revision where one was named."""
+    named = recipe.get("revision")
+    return f"{str(recipe.get('checkpoint'))[:12]}" + (f" of revision {named}" if named else "")
 
 
 def _shown(value: Any) -> str:

@@ -84,7 +84,7 @@ def bind(
         UserError: for a value, model, layer or source that cannot be used.
     """
     check_recipe(begun)
-    directory = models.resolve(Model(model))
+    directory = models.resolve(Model(model, revision=begun.revision))
     architecture = architecture_of(directory)
     layers = layers_of(architecture.layers)
     tokenizer = models.load_tokenizer(directory)

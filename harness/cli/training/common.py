@@ -13,6 +13,7 @@ Minutes = Annotated[float | None, typer.Option(min=0.1, help="Stop after this ti
 Patience = Annotated[
     int, typer.Option(help="Epochs without a better held-out loss, after which it ends.")
 ]
+Revision = Annotated[str | None, typer.Option(help="Of a hub id: a commit, branch or tag.")]
 Longest = Annotated[
     int | None,
     typer.Option(min=2, help="Tokens of an answer at the most; by default as the data set's own."),

@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.training.common import Longest, Minutes, Patience, WorkloadOption, workload_options
+from harness.cli.training.common import (
+    Longest,
+    Minutes,
+    Patience,
+    Revision,
+    WorkloadOption,
+    workload_options,
+)
 
 
 def train_heads(
@@ -24,6 +31,7 @@ def train_heads(
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 128,
     patience: Patience = 10,
     seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
+    revision: Revision = None,
     max_new_tokens: Longest = None,
     minutes: Minutes = None,
 ) -> None:
@@ -50,6 +58,7 @@ def train_heads(
         patience=patience,
         seed=seed,
         max_new_tokens=max_new_tokens,
+        revision=revision,
     )
     print("\n".join(heads_display.report_lines(report)))
 
@@ -69,6 +78,7 @@ def train_classifier(
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 64,
     patience: Patience = 10,
     seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
+    revision: Revision = None,
     max_new_tokens: Longest = None,
     minutes: Minutes = None,
 ) -> None:
@@ -94,5 +104,6 @@ def train_classifier(
         patience=patience,
         seed=seed,
         max_new_tokens=max_new_tokens,
+        revision=revision,
     )
     print("\n".join(classifier_display.report_lines(report)))
