@@ -140,11 +140,11 @@ def _metric(risk: str) -> str:
 
 def _layers(text: str, model: str, revision: str | None) -> tuple[int, ...]:
     from backends.checkpoints import models
-    from backends.training.exits.backbone import architecture_of
+    from backends.early_exit.sizes import read_sizes
     from backends.training.heads.recipe import parse_layers
     from harness.core.nouns import Model
 
-    return parse_layers(text, architecture_of(models.resolve(Model(model, revision))).layers)
+    return parse_layers(text, read_sizes(models.resolve(Model(model, revision))).layers)
 
 
 def _grid(text: str | None) -> tuple[float, ...] | None:

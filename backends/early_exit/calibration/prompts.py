@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backends.early_exit.calibration.group import AnsweredGroup
-from backends.early_exit.calibration.settings import Settings
+from backends.early_exit.calibration.settings import VLLM, Settings
 from backends.early_exit.calibration.unseen import seen_rows, unseen
+from backends.early_exit.sizes import read_sizes
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import Request, canonical_json
@@ -51,7 +52,11 @@ def read_groups(
     recipe = _recipe(settings)
     check_recipe(recipe)
     seen = seen_rows(report, settings.without, directory, tokenizer)
-    positions = settings.longest(architecture_of(directory).positions)
+    # of vLLM's models our engine does not compute all
+    if settings.backend == VLLM:
+        positions = settings.longest(read_sizes(directory).positions)
+    else:
+        positions = settings.longest(architecture_of(directory).positions)
     read = [
         prompt
         for name in settings.workloads
