@@ -93,6 +93,8 @@ class ExitPlan:
     def warnings(self) -> list[str]:
         """What the user probably did not mean."""
         found = self.policy.warnings(self.prefix)
+        if self.settings["layers"] != AUTO:
+            found += self.policy.comparisons(self.prefix)
         if self._unfit is not None:
             found.append(
                 f"{self.prefix}: the bundled calibration does not hold here ({self._unfit}); "

@@ -82,6 +82,15 @@ def test_a_threshold_that_never_passes_is_told() -> None:
     assert "can never be passed" in told(threshold=1, layers=[2])[0]
 
 
+def test_what_state_compares_after_one_layer_is_told() -> None:
+    (line,) = told(measure="state", layers=[4], threshold=0.5)
+    assert "after layer 4 alone compares it with the embedding, and not with layer 3, as" in line
+    assert told(measure="state", layers=[3, 4], threshold=0.5) == []
+    assert told(measure="state", layers=[1], threshold=0.5) == [], "the layer before is none"
+    assert told(measure="softmax", layers=[4], threshold=0.5) == []
+    assert told(measure="state") == [], "the bundled calibration's layer is nobody's choice"
+
+
 def test_a_bundled_calibration_that_does_not_hold_is_told() -> None:
     assert "calibrated with layers 3, 4, not 2, 4" in told(layers=[2, 4])[0]
     assert told(layers=[3, 4]) == []
