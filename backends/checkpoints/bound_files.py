@@ -40,10 +40,17 @@ def read_bound(where: Path, model_dir: Path, form: int, *keys: str) -> dict[str,
         raise UserError(f"{where}: format {found!r}; this version reads {form}")
     if checkpoint != models.checksum(model_dir):
         raise UserError(
-            f"{where}: trained for another checkpoint (sha256 {str(checkpoint)[:12]}), not for "
-            f"{model_dir} ({models.checksum(model_dir)[:12]})"
+            f"{where}: trained for another checkpoint (sha256 {str(checkpoint)[:12]}"
+            f"{_revision(about)}), not for {model_dir} ({models.checksum(model_dir)[:12]})"
         )
     return about
+
+
+def _revision(about: dict[str, Any]) -> str:
+    """Of the model that it was made for, where the user named one."""
+    recipe = about.get("recipe")
+    named = about.get("revision") or (recipe.get("revision") if isinstance(recipe, dict) else None)
+    return f" of revision {named}" if named else ""
 
 
 def write_bound(

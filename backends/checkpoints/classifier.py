@@ -42,7 +42,7 @@ class Classifier:
     bias: Any
     """float32 (2,)."""
     layers: tuple[int, ...]
-    """After which layers it was trained: all but the last."""
+    """After which layers it was trained: all but the last, unless others were asked for."""
     report: dict[str, Any]
     """What was measured on held-out rows, by which the best epoch was chosen."""
 
@@ -59,7 +59,8 @@ def find_classifier(name: str, model_dir: Path) -> Path:
         if model_dir.resolve() != models.BUNDLED["demo"].resolve():
             raise UserError(
                 "classifier: this model has no bundled one; train one with 'decodebench train "
-                f"classifier --model {model_dir} --workload gsm8k --out DIR' and name DIR"
+                f"classifier --model {model_dir} --workload gsm8k "
+                "--source hub --out DIR' and name DIR"
             )
         return BUNDLED
     path = user_path(name, "classifier")

@@ -77,7 +77,8 @@ def find_folder(name: str, model_dir: Path) -> Path | None:
         if not is_demo:
             raise UserError(
                 f"heads: this model has no bundled ones; train some with 'decodebench train heads "
-                f"--model {model_dir} --workload gsm8k --out DIR' and name DIR, or say {ORIGINAL}"
+                f"--model {model_dir} --workload gsm8k --source hub --out DIR' and name "
+                f"DIR, or say {ORIGINAL}"
             )
         return BUNDLED / "mixed"
     if name in known:

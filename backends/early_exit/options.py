@@ -8,7 +8,6 @@ import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
-from backends.checkpoints import models
 from backends.early_exit import ARCHITECTURE, TESTED_VLLM
 from backends.early_exit.calibration.files import AUTO
 from backends.early_exit.plan import ExitPlan
@@ -57,9 +56,16 @@ class ExitOptions(ExitPlan):
         from backends.early_exit.plugin.model import SETTINGS
 
         exits = list(self.policy.boundaries(self.depth))
+        settings: dict[str, Any] = {"exits": exits}
+        if self.has_heads and exits:
+            # made while vLLM loads the model, so that its cache leaves them their memory
+            assert self._parameters is not None
+            folder, model = str(self._parameters.parent), str(self.model_dir)
+            layers = list(self.policy.checks())
+            settings["heads"] = {"folder": folder, "model": model, "layers": layers}
         found: dict[str, Any] = {
             "hf_overrides": {"architectures": [ARCHITECTURE]},
-            "additional_config": {SETTINGS: {"exits": exits}},
+            "additional_config": {SETTINGS: settings},
         }
         if not current_platform.is_cpu() and not arguments["enforce_eager"]:
             # a graph of the whole model could not end early, nor be counted: one for each segment
@@ -91,23 +97,21 @@ class ExitOptions(ExitPlan):
             return None
         if self.policy.measure == "state":
             return measures.State()
-        weight = causal.lm_head.weight
         if self.policy.measure == "classifier":
             vector, bias = self.classifier().difference()
-            return measures.ClassifierMeasure(vector.to(weight.device), bias)
+            return measures.ClassifierMeasure(vector.to(causal.lm_head.weight.device), bias)
         if self.policy.measure == "softmax":
             shared = functools.partial(causal.logits_processor, causal.lm_head)
-            return measures.Softmax(causal.model.final_norm, self._trained_heads(weight), shared)
+            return measures.Softmax(causal.model.final_norm, self._trained_heads(causal), shared)
         return None
 
-    def _trained_heads(self, final: Any) -> dict[int, Any]:
-        from backends.early_exit.plugin.projection import Projection
-
+    def _trained_heads(self, causal: Any) -> dict[int, Any]:
         if self._parameters is None:
             return {}
-        folder = self.heads()
-        own = final[: models.read_config(self.model_dir)["vocab_size"]]
-        return {x: Projection(folder.matrix(x, own)) for x in self.policy.layers}
+        found: dict[int, Any] = causal.heads_of(
+            self._parameters.parent, list(self.policy.checks()), self.heads
+        )
+        return found
 
 
 def _vllm_version() -> str:

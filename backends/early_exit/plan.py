@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,7 +26,7 @@ from backends.early_exit.policy import (
     make_policy,
 )
 from harness.core.errors import UserError
-from harness.core.files import open_plain
+from harness.core.files import sha256
 from harness.core.nouns import Measured
 from results.traces import played
 from results.traces.rates import TraceSource
@@ -94,11 +93,20 @@ class ExitPlan:
     def warnings(self) -> list[str]:
         """What the user probably did not mean."""
         found = self.policy.warnings(self.prefix)
+        if self.settings["layers"] != AUTO:
+            found += self.policy.comparisons(self.prefix)
         if self._unfit is not None:
             found.append(
                 f"{self.prefix}: the bundled calibration does not hold here ({self._unfit}); "
                 f"threshold {DEFAULT_THRESHOLD} is taken"
             )
+        if self.policy.measure == "classifier" and self._source is None:
+            known = self.classifier().layers
+            if others := [str(x) for x in self.policy.checks() if x not in known]:
+                found.append(
+                    f"{self.prefix}: option 'layers': the classifier was not trained after layer "
+                    f"{', '.join(others)}"
+                )
         if self._calibration is not None and self.settings["calibration"] not in (AUTO, ROUGE):
             path, calibration = self._calibration
             if calibration.backend.partition(" ")[0] != self.NAME:
@@ -106,13 +114,16 @@ class ExitPlan:
         return found
 
     def dtype_warnings(self, dtype: str) -> list[str]:
-        """That the calibration's thresholds are used in another dtype than it speaks of."""
-        if self._calibration is None or self._calibration[1].dtype == dtype:
+        """That the calibration's thresholds are used in another dtype, or with another cache, than
+        it speaks of."""
+        if self._calibration is None:
             return []
         path, calibration = self._calibration
+        if (unlike := calibration.unlike(dtype, self.settings)) is None:
+            return []
         return [
-            f"{self.prefix}: {path}: calibrated in {calibration.dtype}, not {dtype}: its "
-            "thresholds are used, and its statement does not hold"
+            f"{self.prefix}: {path}: {unlike}: its thresholds are used, and its statement does not "
+            "hold"
         ]
 
     def effective(self) -> dict[str, Any]:
@@ -197,9 +208,9 @@ class ExitPlan:
         )
 
     def measured(self, dtype: str) -> Measured:
-        """The calibration's statement, which holds for its dtype only."""
+        """The calibration's statement, where it speaks of this dtype and these options."""
         calibration = None if self._calibration is None else self._calibration[1]
-        if calibration is None or calibration.dtype != dtype:
+        if calibration is None or calibration.unlike(dtype, self.settings) is not None:
             return Measured()
         told = calibration.workloads
         most = {
@@ -209,6 +220,7 @@ class ExitPlan:
             calibration=calibration.statement,
             calibration_batch=calibration.batch,
             calibration_limits=most,
+            calibration_data=calibration.rows_told(),
         )
 
     def _traced_thresholds(self, layers: Sequence[int]) -> list[float] | None:
@@ -280,8 +292,7 @@ def _ascending(layers: Any) -> Any:
 
 def _digest(path: Path, prefix: str) -> str:
     try:
-        with open_plain(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256(path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UserError(f"{prefix}: {path}: cannot be read: {reason}") from None

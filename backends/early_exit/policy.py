@@ -90,6 +90,18 @@ class ExitPolicy:
             )
         return found
 
+    def comparisons(self, prefix: str = PREFIX) -> list[str]:
+        """What the user may not expect of `state` where one layer alone is checked; begins with
+        `prefix`."""
+        checked = list(self.checks())
+        if self.measure != "state" or len(checked) != 1 or checked == [1]:
+            return []
+        return [
+            f"{prefix}: option 'layers': 'measure: state' after {_named(checked)} alone compares "
+            f"it with the embedding, and not with layer {checked[0] - 1}, as CALM does; name that "
+            "layer, too"
+        ]
+
     def _never_passes(self, bound: float) -> bool:
         return self.threshold(bound, 1, 1) >= 1  # thresholds fall along the answer
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.training.common import Revision, WorkloadOption, named_value, workload_options
 from harness.core.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -61,15 +62,17 @@ def calibrate(
         float, typer.Option(help="Probability with which the target is held.")
     ] = 0.95,
     rows: Annotated[int | None, typer.Option(help="Of each workload; 100 by default.")] = None,
+    revision: Revision = None,
     source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
     max_new_tokens: MaxNewTokens = None,
+    workload_option: WorkloadOption = None,
     without: Without = None,
     batch: Annotated[int, typer.Option(help="Prompts decoded together.")] = 1,
     layers: Annotated[
         list[str] | None,
         typer.Option(
             help="Checked: 2,4 or all; the backend's default if not given. Given several times the "
-            "set with which the fewest layers run is chosen."
+            "set is chosen whose layers and checks cost least."
         ),
     ] = None,
     backend: Annotated[
@@ -94,22 +97,25 @@ def calibrate(
     from backends.early_exit.calibration import settings as defaults
     from backends.early_exit.policy import TAU
 
-    sets = [_layers(text, model) for text in layers or ()]
+    names = tuple(name.strip() for name in workload.split(","))
+    sets = [_layers(text, model, revision) for text in layers or ()]
     settings = defaults.Settings(
         model=model,
         measure=measure,
-        workloads=tuple(name.strip() for name in workload.split(",")),
+        workloads=names,
         metric=_metric(risk),
         target=TARGETS[risk] if target is None else target,
         per=per,
         backend=backend,
         confidence=confidence,
         rows=defaults.ROWS if rows is None else rows,
+        revision=revision,
         source=source,
         seed=defaults.SEED if seed is None else seed,
         max_new_tokens=max_new_tokens,
+        workload_options=workload_options(workload_option, names),
         without=tuple(without or ()),
-        engine=dict(map(_option, option or ())),
+        engine=dict(named_value("--option", text) for text in option or ()),
         batch=batch,
         layers=sets[0] if sets else None,
         decay=decay,
@@ -132,26 +138,13 @@ def _metric(risk: str) -> str:
     return RISKS[risk]
 
 
-def _option(text: str) -> tuple[str, Any]:
-    """A name and its value, which is read as an experiment file's is."""
-    import yaml
-
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise UserError(f"--option: expected NAME=VALUE, got '{text}'")
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise UserError(f"--option: {name}: not readable as YAML: '{value}'") from None
-
-
-def _layers(text: str, model: str) -> tuple[int, ...]:
+def _layers(text: str, model: str, revision: str | None) -> tuple[int, ...]:
     from backends.checkpoints import models
-    from backends.training.exits.backbone import architecture_of
+    from backends.early_exit.sizes import read_sizes
     from backends.training.heads.recipe import parse_layers
     from harness.core.nouns import Model
 
-    return parse_layers(text, architecture_of(models.resolve(Model(model))).layers)
+    return parse_layers(text, read_sizes(models.resolve(Model(model, revision))).layers)
 
 
 def _grid(text: str | None) -> tuple[float, ...] | None:
@@ -223,11 +216,23 @@ def _told(workload: str, full: Mapping[str, float]) -> str:
     return f"{line}; their mean score is {full['score']:.3f}" if "score" in full else line
 
 
+def _tried(candidate: Mapping[str, Any]) -> str:
+    """What a set of layers came to."""
+    name = f"layers {', '.join(map(str, candidate['layers']))}:"
+    if candidate["threshold"] is None:
+        return f"{name} no threshold holds it"
+    return (
+        f"{name} threshold {candidate['threshold']:g}, {candidate['mean_exit_layer']:.2f} layers a "
+        f"token, as dear as {candidate['cost_layers']:.2f} with its checks"
+    )
+
+
 def _conclusion(found: Calibration, out: Path) -> list[str]:
     return [
         *(_told(name, own) for name, own in found.workloads.items()),
         found.statement,
         f"Observed: {1 - found.risk:.3f}; {found.test}, p = {found.p_value:.2g}. Layers checked: "
         f"{', '.join(map(str, found.layers))}.",
+        *map(_tried, found.candidates),
         f"calibration: {out}",
     ]

@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from harness.cli.training import exits
+from harness.cli.training.common import Longest, Minutes, Revision
+
 train_app = typer.Typer(
     help="Train exit heads, the exit classifier, draft heads, the demo model or classifiers with "
     "ramps; find sublayers to skip.",
@@ -15,11 +18,6 @@ train_app = typer.Typer(
 
 Out = Annotated[Path, typer.Option(help="Folder for the model and the state to resume from.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Steps; the recipe's by default.")]
-Minutes = Annotated[float | None, typer.Option(min=0.1, help="Stop after this time, resumable.")]
-Longest = Annotated[
-    int | None,
-    typer.Option(min=2, help="Tokens of an answer at the most; by default as the data set's own."),
-]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU cores to use; all by default.")]
 
 
@@ -51,81 +49,8 @@ def train_draft(
     )
 
 
-@train_app.command("heads")
-def train_heads(
-    model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
-    workload: Annotated[str, typer.Option(help="Whose train split to learn on: W or W,W2.")],
-    out: Annotated[Path, typer.Option(help="Folder for the heads and the state to resume from.")],
-    layers: Annotated[str | None, typer.Option(help="2,4,6 or all; quarters by default.")] = None,
-    kind: Annotated[str, typer.Option(help="lightweight or full.")] = "lightweight",
-    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
-    rows: Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")] = None,
-    epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 100,
-    lr: Annotated[float, typer.Option(help="Adam's rate.")] = 5e-3,
-    batch: Annotated[int, typer.Option(help="Answers a step.")] = 128,
-    seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
-    max_new_tokens: Longest = None,
-    minutes: Minutes = None,
-) -> None:
-    """Train exit heads for adadecode on the model's own greedy answers; resumes if interrupted."""
-    from backends.training.exits import display as exit_display
-    from backends.training.heads import display as heads_display
-    from backends.training.heads import train as heads
-
-    names = [name.strip() for name in workload.split(",")]
-    report = heads.train_heads(
-        model,
-        names,
-        out,
-        layers=layers,
-        minutes=minutes,
-        progress=exit_display.printer("KL per layer"),
-        kind=kind,
-        source=source,
-        rows=rows,
-        epochs=epochs,
-        rate=lr,
-        batch=batch,
-        seed=seed,
-        max_new_tokens=max_new_tokens,
-    )
-    print("\n".join(heads_display.report_lines(report)))
-
-
-@train_app.command("classifier")
-def train_classifier(
-    model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
-    workload: Annotated[str, typer.Option(help="Whose train split to learn on: W or W,W2.")],
-    out: Annotated[Path, typer.Option(help="Folder for the classifier and its state.")],
-    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
-    rows: Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")] = None,
-    epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 30,
-    lr: Annotated[float, typer.Option(help="Adam's rate.")] = 1e-2,
-    batch: Annotated[int, typer.Option(help="Answers a step.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
-    max_new_tokens: Longest = None,
-    minutes: Minutes = None,
-) -> None:
-    """Train the exit classifier for vllm-early-exit, one layer d to 2; resumes if interrupted."""
-    from backends.training.classifier import display as classifier_display
-    from backends.training.classifier import train as classifier
-    from backends.training.exits import display as exit_display
-
-    report = classifier.train_classifier(
-        model,
-        [name.strip() for name in workload.split(",")],
-        out,
-        minutes=minutes,
-        progress=exit_display.printer("loss"),
-        source=source,
-        rows=rows,
-        epochs=epochs,
-        rate=lr,
-        batch=batch,
-        seed=seed,
-        max_new_tokens=max_new_tokens,
-    )
-    print("\n".join(classifier_display.report_lines(report)))
+train_app.command("heads")(exits.train_heads)
+train_app.command("classifier")(exits.train_classifier)
 
 
 @train_app.command("sublayers")
@@ -142,6 +67,7 @@ def train_sublayers(
     ] = 0.6,
     dtype: Annotated[str, typer.Option(help="auto, float32, float16 or bfloat16.")] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of rows and search.")] = 0,
+    revision: Revision = None,
 ) -> None:
     """Find the sublayers that speculative's self_speculation leaves out when it drafts; begins anew
     when it is interrupted."""
@@ -161,6 +87,7 @@ def train_sublayers(
         threshold=threshold,
         dtype=chosen_dtype(dtype),
         seed=seed,
+        revision=revision,
     )
     print("\n".join(sublayer_display.report_lines(found)))
 
@@ -178,6 +105,7 @@ def train_eagle(
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 32,
     decay: Annotated[float, typer.Option(help="Weight of a draft against the one before.")] = 0.8,
     seed: Annotated[int, typer.Option(min=0, help="Of rows, their order and the weights.")] = 0,
+    revision: Revision = None,
     max_new_tokens: Longest = None,
     minutes: Minutes = None,
 ) -> None:
@@ -197,6 +125,7 @@ def train_eagle(
         decay=decay,
         seed=seed,
         max_new_tokens=max_new_tokens,
+        revision=revision,
     )
 
 
@@ -212,6 +141,7 @@ def train_medusa(
     lr: Annotated[float, typer.Option(help="Adam's rate.")] = 2e-3,
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 32,
     seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
+    revision: Revision = None,
     max_new_tokens: Longest = None,
     minutes: Minutes = None,
 ) -> None:
@@ -230,6 +160,7 @@ def train_medusa(
         batch=batch,
         seed=seed,
         max_new_tokens=max_new_tokens,
+        revision=revision,
     )
 
 

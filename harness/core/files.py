@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import glob
+import hashlib
 import itertools
 import os
 import re
@@ -78,6 +79,12 @@ def open_plain(path: Path) -> BufferedReader:
     socket, and `OSError` for what is missing or may not be read."""
     check_plain(path)
     return path.open("rb")
+
+
+def sha256(path: Path) -> str:
+    """Of a plain file, in hex. Raises `UserError` and `OSError` as `open_plain`."""
+    with open_plain(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_plain(path: Path) -> None:

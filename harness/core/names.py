@@ -27,6 +27,8 @@ again finds its own."""
 
 BUNDLED = "bundled"
 """Source of prompts: our own generators, not the data set of a workload's name."""
+HUB = "hub"
+"""Source of prompts: the data set of a workload's name."""
 
 QUALITY: Final = "quality"
 """The load of prompts that are asked once for the sake of their answers: nothing of it is a time.

@@ -62,8 +62,7 @@ class Request:
     sampling: Sampling = Sampling()
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
-    arrival_s: float = 0.0
-    """Seconds after the start of the load; 0 in a closed loop."""
+    arrival_s: float = 0.0  # seconds after the start of the load; 0 in a closed loop
     answer: Answer = "tokens"
     messages: tuple[tuple[str, str], ...] = ()
     """(role, content) of the chat behind the prompt, for a server that makes the prompt itself."""
@@ -78,8 +77,7 @@ class Commit:
     finished: FinishReason | None = None
     telemetry: Mapping[str, float] = field(default_factory=dict)
     """Counts that add up over a request's commits: drafted, accepted, layers_run, ..."""
-    error: str | None = None
-    """What went wrong, when `finished` is "error"."""
+    error: str | None = None  # what went wrong, when `finished` is "error"
     arrived_ns: int | None = None
     """From a backend whose work is done elsewhere: when the bytes of this commit reached this
     machine. It is the commit's stamp then; else the return of the poll is."""
@@ -107,6 +105,8 @@ class Measured:
     """So many requests were decoded together for it."""
     calibration_limits: Mapping[str, int | None] | None = None
     """By workload of its prompts the most tokens of an answer; None: that is not known."""
+    calibration_data: Mapping[str, Mapping[str, Any]] | None = None
+    """Likewise where its rows are from: `source`, `sha256` of a file, `options`, `rows`."""
     pass_bytes: Mapping[str, int] | None = None
     """Bytes that a pass reads: `layer` of weights for each of `layers`, `head` for the final head,
     of which `head_row` a token of the vocabulary (not in older records), `kv` for each position."""

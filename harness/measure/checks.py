@@ -22,6 +22,7 @@ from harness.core.names import (
 from harness.core.nouns import SAMPLES_NEEDED, BackendInfo, Generation, Request, Trial, Validity
 from harness.measure.machine.noise import disturbed, unseen
 from harness.measure.machine.snapshots import Disturbance
+from harness.measure.remarks.calibrated import calibrated_otherwise
 
 MAX_CLIENT_LAG_NS = 5_000_000
 """p99 of the harness's own lateness, in submitting and in stamping. Beyond this the client, not the
@@ -55,7 +56,7 @@ def check_trial(
     asked = {request.id: request.max_new_tokens for request in requests}
     whole = [*_failures(trial, generations), *_clipped(trial, generations, asked)]
     if trial.load.kind == QUALITY:
-        return Validity(not whole, (*whole, *_calibrated(trial, info), *remarks))
+        return Validity(not whole, (*whole, *calibrated_otherwise(trial, info), *remarks))
     reasons = [
         *whole,
         *_client(generations),
@@ -66,7 +67,7 @@ def check_trial(
     enough = sum(_answered(g) for g in generations) >= SAMPLES_NEEDED["p50"]
     valid = enough and not reasons
     told = (*_samples(generations), *unseen(disturbance, info), *_starved(generations, info))
-    return Validity(valid, (*reasons, *told, *_calibrated(trial, info), *remarks))
+    return Validity(valid, (*reasons, *told, *calibrated_otherwise(trial, info), *remarks))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -215,16 +216,6 @@ def _starved(generations: Sequence[Generation], info: BackendInfo) -> list[str]:
         f"kv-starved: {times:.0f} preemption{'s' * (times != 1)} in a KV cache of {room} tokens "
         f"({KV_CACHE_TOKENS}): what it held of those requests was computed again"
     ]
-
-
-def _calibrated(trial: Trial, info: BackendInfo) -> list[str]:
-    """The remark on thresholds whose calibration speaks of other prompts or answers."""
-    limits, name = info.measured.calibration_limits, trial.workload.name
-    if limits is None or limits.get(name, 0) in (None, trial.max_new_tokens):
-        return []
-    of = f"answers of at most {limits[name]} tokens" if name in limits else ", ".join(limits)
-    here = f"{trial.max_new_tokens}" if name in limits else name
-    return [f"calibrated-otherwise: the thresholds' calibration is of {of}, and not of {here}"]
 
 
 def _samples(generations: Sequence[Generation]) -> list[str]:

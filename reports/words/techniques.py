@@ -75,7 +75,7 @@ def _option(key: str, value: Any) -> str:
 
 
 GREEDILY = " on the most probable tokens, while answers here are sampled"
-ELSEWHERE = " on other workloads or lengths of answers than here"
+ELSEWHERE = " on other prompts or lengths of answers than here"
 
 
 def statements(cells: Sequence[Cell]) -> list[str]:

@@ -1,8 +1,7 @@
 """The reasons for which a trial, or what compares it, is not to be believed: each said once.
 
-Whoever finds one begins its text with the slug and a colon: `harness.measure.checks` and
-`harness.measure.machine.noise` before the trial is stored, `results.compare.validity` when it is
-shown.
+Whoever finds one begins its text with the slug and a colon: `harness.measure.checks` and `.noise`
+before the trial is stored, `results.compare.validity` when it is shown.
 """
 
 from __future__ import annotations
@@ -166,8 +165,9 @@ REASONS = (
         CALIBRATED_OTHERWISE,
         "times",
         "a remark: the prompts by which early-exit thresholds were calibrated are of other "
-        "workloads, or their answers might be of another length, so that the calibration's "
-        "statement does not speak of this trial",
+        "workloads, from another source or file, or chosen by other options, or their answers "
+        "might be of another length, so that the calibration's statement does not speak of "
+        "this trial",
     ),
     Reason(
         PROMPTS_SEEN,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 from collections.abc import Mapping
@@ -12,10 +13,13 @@ from typing import Any
 
 from backends.checkpoints.models import one_line
 from backends.early_exit.calibration.group import AnsweredGroup, read_group, read_opened
+from backends.seen import MARKS, read_marks
 from harness.core.errors import UserError
+from harness.core.nouns import canonical_json
 
 FORMAT = 1
 SUFFIX = ".answers.jsonl"
+_QUESTION = '{"question"'
 _NOT_OURS = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
@@ -39,7 +43,8 @@ class AnswerFile:
             raise UserError(f"--out: {path}: {error.strerror}") from None
         try:
             self._lock()
-            self._take_up(json.loads(json.dumps(dict(identity))))
+            self._identity: dict[str, Any] = json.loads(json.dumps(dict(identity)))
+            self._take_up(self._identity)
         except BaseException:
             self._file.close()
             raise
@@ -69,13 +74,25 @@ class AnswerFile:
             self.opened = own
         self._check_same(self.opened, own)
 
-    def note_question(self, asked: Mapping[str, Any]) -> int:
-        """Keep what is asked of the answers. Returns how many other questions were asked before."""
+    def note_question(self, asked: Mapping[str, Any]) -> None:
+        """Keep what is asked of the answers."""
         own = json.loads(json.dumps(dict(asked)))
         if own not in self._questions:
             self._append({"question": own})
             self._questions.append(own)
-        return len(self._questions) - 1
+
+    def earlier_choices(self, asked: Mapping[str, Any]) -> int:
+        """How many other choices were made on any of these prompts, for this model and measure: by
+        the files of answers in this folder, this one included. Sets of layers that are tried out
+        together, each in a file, are one choice."""
+        own, marks = self._identity, read_marks(self._identity[MARKS])
+        found = set()
+        for path in self.path.parent.glob(f"*{SUFFIX}"):
+            identity, questions = _choices(path)
+            like = all(identity.get(key) == own[key] for key in ("checkpoint", "measure"))
+            if like and _marks(identity) & marks:
+                found |= {_choice(identity, question) for question in questions}
+        return len(found - {_choice(own, asked)})
 
     def add(self, threshold: float | None, number: int, group: AnsweredGroup) -> None:
         """Keep a group's answers, on the disk when this returns."""
@@ -138,7 +155,15 @@ class AnswerFile:
     def _foreign(self, number: int, error: Exception) -> UserError:
         return UserError(
             f"{self.path}: line {number + 1} was not written by this command "
-            f"({one_line(error)}); choose another --out or delete the file"
+            f"({one_line(error)}); {self._another if number else 'choose another --out'}"
+        )
+
+    @property
+    def _another(self) -> str:
+        """What to do, and why that: what was chosen by some prompts looks better on them."""
+        return (
+            f"choose another --out, and other prompts with --without {self.path} (on the same ones "
+            "it counts as a further choice)"
         )
 
     def _check_same(self, there: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -146,8 +171,33 @@ class AnswerFile:
             if there.get(key) != wanted:
                 raise UserError(
                     f"{self.path}: {key} was {_shown(there.get(key))} in the calibration begun "
-                    f"there, now it is {_shown(wanted)}; choose another --out or delete the file"
+                    f"there, now it is {_shown(wanted)}; {self._another}"
                 )
+
+
+def _choices(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Whose answers a file has, and what was asked of them. Nothing of what is no such file; a line
+    that another process is writing is not yet there."""
+    identity: dict[str, Any] = {}
+    questions = []
+    with contextlib.suppress(OSError, *_NOT_OURS), path.open(encoding="utf-8") as file:
+        identity = dict(json.loads(file.readline())["identity"])
+        for line in file:
+            if line.startswith(_QUESTION):
+                questions.append(dict(json.loads(line)["question"]))
+    return identity, questions
+
+
+def _choice(identity: Mapping[str, Any], question: Mapping[str, Any]) -> str:
+    """Equal for the same choice, by whatever version and in whichever file of its sets."""
+    decides = {key: own for key, own in identity.items() if key not in ("layers", "code")}
+    return canonical_json([decides, json.loads(json.dumps(dict(question)))])
+
+
+def _marks(identity: Mapping[str, Any]) -> frozenset[str]:
+    with contextlib.suppress(ValueError):
+        return read_marks(identity.get(MARKS, ""))
+    return frozenset()
 
 
 def _line(content: Mapping[str, Any]) -> str:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import backends
+from backends.checkpoints.models import one_line
 from backends.early_exit.calibration.answers import AnswerFile
 from backends.early_exit.calibration.files import NONE
 from backends.early_exit.calibration.group import AnsweredGroup
 from backends.early_exit.calibration.prompts import CalibrationPrompt, decode
 from backends.early_exit.calibration.settings import AT_ONCE, VLLM, Settings
 from backends.early_exit.policy import NEVER
+from backends.engine.model.architecture import EngineError
+from backends.vllm.arguments import TAKEN
 from harness.core.backend import Backend
+from harness.core.errors import UserError
 from harness.core.nouns import Model
 
+_WIDER = ("bfloat16", "float32")
+_NO_MEMORY = re.compile(r"out of memory|can.t allocate memory", re.IGNORECASE)
+"""What torch says of a device, and of a CPU's allocator, and vLLM of both."""
 Tell = Callable[[float | None, int, int, float], None]
 """Of a threshold: groups answered, those of them that were known, seconds since it began."""
 
@@ -56,6 +65,12 @@ class ExitAnswers:
         self, threshold: float | None, known: Sequence[AnsweredGroup] = ()
     ) -> list[AnsweredGroup]:
         """Of all groups, in order; `threshold` None: the full model's, which may be `known`."""
+        with told_plainly(self._settings):
+            return self._answers(threshold, known)
+
+    def _answers(
+        self, threshold: float | None, known: Sequence[AnsweredGroup]
+    ) -> list[AnsweredGroup]:
         there, began = len(self._kept.groups(threshold)), time.monotonic()
         missing = [n for n in range(len(self._groups)) if n not in self._kept.groups(threshold)]
         backend = self._set_up(threshold, bool(known)) if missing else None
@@ -97,9 +112,40 @@ class ExitAnswers:
 
     def _open(self, options: Mapping[str, Any]) -> Backend:
         settings = self._settings
-        model = Model(settings.model, dtype=settings.dtype)
+        model = Model(settings.model, settings.revision, dtype=settings.dtype)
         self._opened = backends.open_backend(settings.backend, self._directory, model, options)
         return self._opened
+
+
+@contextmanager
+def told_plainly(settings: Settings) -> Iterator[None]:
+    """What an engine raises for a device that is too small or taken, or for a dtype that the model
+    does not bear, becomes a `UserError` that says which option to give."""
+    try:
+        yield
+    except EngineError as error:
+        others = " or ".join(name for name in _WIDER if name != settings.dtype)
+        raise UserError(
+            f"--dtype {settings.dtype}: {one_line(error)}; take --dtype {others}"
+        ) from None
+    except (RuntimeError, ValueError, MemoryError) as error:
+        text = one_line(error)
+        if text.startswith(TAKEN):
+            raise UserError(
+                f"--backend {settings.backend}: {text}; end what holds the memory, or give "
+                f"--option 'engine={{gpu_memory_utilization: 0.5}}'"
+            ) from None
+        if not isinstance(error, MemoryError) and not _NO_MEMORY.search(text):
+            raise
+        smaller = "--option max_model_len=N"
+        if settings.backend == VLLM:
+            smaller += (
+                ", --option kv_cache_gib=N or --option 'engine={gpu_memory_utilization: 0.8}'"
+            )
+        raise UserError(
+            f"--backend {settings.backend}: the device has too little memory ({text}); less is "
+            f"needed with {smaller}"
+        ) from None
 
 
 def settings_of_full(settings: Settings) -> dict[str, Any]:

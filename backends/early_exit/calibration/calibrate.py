@@ -2,8 +2,8 @@
 fixed-sequence testing (`learn_then_test`), and the file with the outcome (`calibration`).
 
 Where several sets of layers may be checked, each is a sequence of its own, tested at its share of
-the level (Bonferroni): the chance that any that is accepted, and so that the one which runs the
-fewest layers, holds less than was asked for is at most the level.
+the level (Bonferroni): the chance that any that is accepted, and so that the cheapest, holds less
+than was asked for is at most the level.
 
 The unit of the test is a group of `batch` prompts, which start together and are done before the
 next start: prompts in one batch decide together where it exits, so their losses hang together and
@@ -28,6 +28,7 @@ from backends.early_exit.calibration.learn_then_test import accepted
 from backends.early_exit.calibration.losses import AnswerLosses
 from backends.early_exit.calibration.outcome import (
     NotHeldError,
+    cheapest,
     check_full,
     refusal,
     statement,
@@ -36,7 +37,7 @@ from backends.early_exit.calibration.outcome import (
     unscored,
     write_calibration,
 )
-from backends.early_exit.calibration.prompts import prompts_checksum, read_groups
+from backends.early_exit.calibration.prompts import prompts_checksum, read_groups, told_data
 from backends.early_exit.calibration.settings import (
     Settings,
     check_out,
@@ -45,6 +46,7 @@ from backends.early_exit.calibration.settings import (
     trained_folder,
     training_report,
 )
+from backends.early_exit.sizes import read_sizes
 from backends.pins import code_digest
 from backends.seen import MARKS, joined_marks
 from harness.core.errors import UserError
@@ -79,11 +81,13 @@ def calibrate(
     warn: Callable[[str], None] | None = None,
 ) -> Calibration:
     """Choose the lowest threshold that holds the target quality, and write `out`; of several sets
-    of layers the one with which the fewest layers run.
+    of layers the one with which a token costs the fewest layers, those counted that its checks of
+    confidence are worth: each reads a head as large as the final one, where the measure is softmax.
 
     Every group's answers are kept in a file beside `out` as soon as they are there; the same
     settings, also with another target, metric, confidence or grid, take them up. The statement
-    then says how many such choices there were before: its confidence is that of a first choice.
+    says how many choices there were on these prompts before, by the answers in the folder of `out`:
+    its confidence is that of a first choice.
 
     Args:
         settings: what to calibrate, and for what.
@@ -99,8 +103,8 @@ def calibrate(
     check_settings(settings)
     check_out(out)
     sets: list[tuple[int, ...] | None] = [*dict.fromkeys(candidates)] or [settings.layers]
-    settings = replace(settings, tries=len(sets))
-    model = Model(settings.model, dtype=settings.dtype)
+    settings = replace(settings, tries=len(sets), sets=tuple(sets))
+    model = Model(settings.model, settings.revision, dtype=settings.dtype)
     directory = models.resolve(model)
     trained = trained_folder(settings, directory)
     runs: list[_Run] = []
@@ -111,13 +115,15 @@ def calibrate(
             if warn is not None:
                 warn(line)
         runs.append(_Run(own, directory, trained, progress, warn, runs[0] if runs else None))
-    found = _fewest_layers(runs, out)
+    head = read_sizes(directory).head_layers if settings.measure == "softmax" else 0.0
+    found = _cheapest(runs, out, head)
     write_calibration(out, found)
     return found
 
 
-def _fewest_layers(runs: Sequence[_Run], out: Path) -> Calibration:
-    """What the best of the sets came to. Raises the first's `NotHeldError` where none holds."""
+def _cheapest(runs: Sequence[_Run], out: Path, check: float) -> Calibration:
+    """What the best of the sets came to, where a check costs as much as `check` layers. Raises the
+    first's `NotHeldError` where none holds."""
     found: list[Calibration | NotHeldError] = []
     for run in runs:
         layers = run.settings.layers
@@ -127,19 +133,7 @@ def _fewest_layers(runs: Sequence[_Run], out: Path) -> Calibration:
                 found.append(run.choose(out.with_name(out.name + name + SUFFIX), stack))
         except NotHeldError as refused:
             found.append(refused)
-    held = [one for one in found if isinstance(one, Calibration)]
-    if not held:
-        raise next(one for one in found if isinstance(one, NotHeldError))
-    best = min(held, key=lambda one: one.chosen.mean_exit_layer)
-    if len(runs) == 1:
-        return best
-    tried = []
-    for run, one in zip(runs, found, strict=True):
-        point = one.chosen if isinstance(one, Calibration) else None
-        came_to = (point.threshold, point.mean_exit_layer) if point else (None, None)
-        told = dict(zip(("threshold", "mean_exit_layer"), came_to, strict=True))
-        tried.append({"layers": list(run.settings.layers or ()), **told})
-    return replace(best, candidates=tuple(tried))
+    return cheapest([run.settings.layers for run in runs], found, check)
 
 
 class _Run:
@@ -163,8 +157,9 @@ class _Run:
         report = training_report(settings, trained)
         if first is None:
             self.groups = read_groups(settings, directory, self.tokenizer, report)
+            self.data = told_data(settings)
         else:
-            self.groups = first.groups
+            self.groups, self.data = first.groups, first.data
         if (reason := unscored(settings, self.groups)) is not None:
             raise UserError(reason)
         if (reason := too_few(settings, len(self.groups))) is not None:
@@ -199,12 +194,13 @@ class _Run:
             if not tested and not self.settings.whole_curve:
                 break
             groups = asked.answers(threshold)
-            self.earlier = self.kept.note_question(self.settings.question())
+            self.kept.note_question(self.settings.question())
             curve.append(self._point(threshold, full, groups, tested))
             chosen = accepted([point.p_value for point in curve], self.settings.level)
             self._tell(threshold, len(full), len(full), 0.0, curve[-1])
         if not chosen:
             raise NotHeldError(refusal(self.settings, curve[0], len(full), answers))
+        self.earlier = self.kept.earlier_choices(self.settings.question())
         return self._calibration(curve, chosen - 1)
 
     def _identity(self) -> dict[str, Any]:
@@ -250,6 +246,7 @@ class _Run:
             tested=tested,
             early_exit_rate=1.0 - run / total if total else 0.0,
             mean_exit_layer=run / steps if steps else 0.0,
+            checks=sum(g.checks for g in groups) / steps if steps else 0.0,
         )
 
     def _calibration(self, curve: Sequence[Point], chosen: int) -> Calibration:
@@ -279,11 +276,15 @@ class _Run:
             batch=settings.batch,
             dtype=settings.dtype,
             backend=self.kept.opened["backend"],
-            statement=statement(settings, self.prompts, point.threshold, self.earlier, self.told),
+            statement=statement(
+                settings, self.prompts, point.threshold, self.earlier, self.told, self.data
+            ),
             earlier_choices=self.earlier,
             per=settings.per,
             curve=tuple(curve),
             workloads=self.told,
             engine=dict(settings.engine),
             prompt_marks=self.prompt_marks,
+            data=self.data,
+            revision=settings.revision,
         )

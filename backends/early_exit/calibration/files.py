@@ -23,6 +23,8 @@ FORMAT = 1
 AUTO, NONE = "auto", "none"
 METRICS = ("rouge_l", "consistency", "score")
 ROUGE = "rouge"
+CACHING = "prefix_caching"
+"""Option of the backend that decodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,12 @@ class Point:
     """Share of the decode steps' layer passes that were skipped."""
     mean_exit_layer: float
     """Layers run per decoded token."""
+    checks: float = 0.0
+    """Checks of confidence per decoded token. Older files do not say."""
+
+    def cost_layers(self, check: float) -> float:
+        """What a decoded token costs, in layers, where a check costs as much as `check` layers."""
+        return self.mean_exit_layer + self.checks * check
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +93,15 @@ class Calibration:
     curve: tuple[Point, ...]
     """By falling threshold."""
     earlier_choices: int = 0
-    """Other questions (grid, target, metric or confidence) that were put to the same answers. The
-    confidence is not corrected for a choice among them."""
+    """Other choices that were made on any of these prompts: by another grid, target, metric or
+    confidence, by other sets of layers, or with other heads, as far as their answers lay in the
+    same folder. The confidence is not corrected for them."""
     per: str = "mixture"
     """Over what the quality is held: all prompts together, or ("worst") each workload's."""
     candidates: tuple[Mapping[str, Any], ...] = ()
     """Where sets of layers were tried out: the `layers` of each, its `threshold` (None where none
-    held) and `mean_exit_layer`. The level is shared out among them."""
+    held), `mean_exit_layer` and `cost_layers`, by which the best was chosen: with what its checks
+    read. The level is shared out among them. Older files have no costs."""
     workloads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By workload: `max_new_tokens` of an answer, the share of the full model's answers that this
     `cut`, and their mean `score` where that is the metric. Older files have none."""
@@ -99,6 +109,14 @@ class Calibration:
     """Options of the backend that were given beside the calibration's own."""
     prompt_marks: str = ""
     """`seen.joined_marks` of the calibration prompts. Older files have none."""
+    data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By workload where its rows are from: `exits.data.told_rows`. Older files have none."""
+    revision: str | None = None
+    """Of the model, where one was named."""
+
+    def rows_told(self) -> dict[str, Mapping[str, Any]]:
+        """`data`, and of an older file what it says: where the rows of each workload are from."""
+        return {name: self.data.get(name, {"source": self.source}) for name in self.prompts}
 
     @property
     def chosen(self) -> Point:
@@ -129,6 +147,17 @@ class Calibration:
         for name, calibrated, own in pairs:
             if calibrated != own:
                 return f"calibrated with {name} {_shown(calibrated)}, not {_shown(own)}"
+        return None
+
+    def unlike(self, dtype: str, options: Mapping[str, Any]) -> str | None:
+        """What of a backend's dtype and options is such that the statement does not hold, in words;
+        None where it does. With a cache of prompt beginnings requests read what earlier ones' exits
+        filled, which decides texts."""
+        if self.dtype != dtype:
+            return f"calibrated in {self.dtype}, not {dtype}"
+        there, here = bool(self.engine.get(CACHING)), bool(options.get(CACHING))
+        if there != here:
+            return f"calibrated {'with' if there else 'without'} {CACHING}"
         return None
 
     def to_json(self) -> str:
@@ -186,7 +215,7 @@ def _read(content: dict[str, Any]) -> Calibration:
         "prompts": dict(content["prompts"]),
         "curve": tuple(Point(**point) for point in content["curve"]),
         "candidates": tuple(dict(one) for one in content.get("candidates", ())),
-        "workloads": {x: dict(one) for x, one in dict(content.get("workloads", {})).items()},
+        **{key: _dicts(content.get(key, {})) for key in ("workloads", "data")},
     }
     found = Calibration(**content | lists)
     for name, known in (("measure", CONFIDENT), ("metric", METRICS), ("decay", DECAYS)):
@@ -211,10 +240,17 @@ def _read(content: dict[str, Any]) -> Calibration:
     for name, told in found.workloads.items():
         if type(told["max_new_tokens"]) is not int or not all(map(is_number, told.values())):
             raise ValueError(f"workloads: {name}: expected numbers, got {told!r}")
-    for name in ("statement", "dtype", "backend"):
+    for name, rows in found.data.items():
+        if not isinstance(rows["source"], str) or not isinstance(rows.get("options", {}), dict):
+            raise TypeError(f"data: {name}: expected a source and options, got {rows!r}")
+    for name in ("statement", "dtype", "backend", "source"):
         if not isinstance(getattr(found, name), str):
             raise TypeError(f"{name}: expected text, got {getattr(found, name)!r}")
     return found
+
+
+def _dicts(content: Any) -> dict[str, dict[str, Any]]:
+    return {name: dict(own) for name, own in dict(content).items()}
 
 
 def is_number(value: Any) -> bool:

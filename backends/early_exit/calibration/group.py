@@ -20,7 +20,8 @@ class AnsweredGroup:
     steps: float
     layers_run: float
     layers_total: float
-    """The three are sums over the decoded tokens."""
+    checks: float = 0.0
+    """The four are sums over the decoded tokens."""
 
 
 def read_group(content: Mapping[str, Any], batch: int) -> tuple[float | None, int, AnsweredGroup]:
@@ -36,6 +37,7 @@ def read_group(content: Mapping[str, Any], batch: int) -> tuple[float | None, in
     if len(answers) != batch:
         raise ValueError(f"{len(answers)} answers in a group of {batch}")
     sums = {name: content[name] for name in ("steps", "layers_run", "layers_total")}
+    sums["checks"] = content.get("checks", 0.0)
     for name, value in sums.items():
         if not is_number(value) or value < 0:
             raise ValueError(f"{name} {value!r}")

@@ -70,15 +70,15 @@ class AnswerLosses:
         found: dict[str, dict[str, float]] = {}
         for name, most in self._settings.answer_limits.items():
             own = [
-                (prompt.row, ids)
+                (prompt, ids)
                 for prompts, group in zip(self._groups, full, strict=True)
                 for prompt, ids in zip(prompts, group.answers, strict=True)
                 if prompt.workload == name
             ]
-            cut = [len(ids) >= most and ids[-1] not in stops for _, ids in own]
+            cut = [len(ids) >= prompt.limit and ids[-1] not in stops for prompt, ids in own]
             found[name] = {"max_new_tokens": most, "cut": fmean(cut)}
             if self._settings.metric == "score":
-                found[name]["score"] = fmean(self._scores[one] for one in own)
+                found[name]["score"] = fmean(self._scores[prompt.row, ids] for prompt, ids in own)
         return found
 
     def _losses(self, full: Groups, own: Groups) -> list[GroupLosses]:

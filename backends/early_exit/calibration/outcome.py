@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from backends.early_exit.calibration.files import Calibration, Point
 from backends.early_exit.calibration.learn_then_test import samples_needed
 from backends.early_exit.calibration.prompts import CalibrationPrompt
-from backends.early_exit.calibration.settings import Settings
+from backends.early_exit.calibration.settings import VLLM, Settings
 from harness.core.errors import UserError
 from harness.core.files import write_atomic
 from workloads import workload_info
@@ -24,6 +26,7 @@ QUALITIES = {
 
 
 FullAnswers = Mapping[str, Mapping[str, float]]
+RowsTold = Mapping[str, Mapping[str, Any]]
 WEAK = 2
 """A mean score below so many times what may be lost of it is warned of."""
 MANY_CUT = 0.05
@@ -40,22 +43,24 @@ def statement(
     threshold: float,
     earlier: int = 0,
     full: FullAnswers = MappingProxyType({}),
+    data: RowsTold = MappingProxyType({}),
 ) -> str:
     """The guarantee in words, and what it is not corrected for: `earlier` choices. `full`: what
-    `AnswerLosses.told` says of the full model's answers."""
+    `AnswerLosses.told` says of the full model's answers. `data`: as `Calibration.data`."""
     counts = ", ".join(f"{count} {name}" for name, count in prompts.items())
     together = "one at a time" if settings.batch == 1 else f"{settings.batch} at a time"
     mixture = "for the mixture of workloads, prompts"
     if len(prompts) == 1 or settings.per == "worst":
         mixture = "for prompts" if len(prompts) == 1 else "for each of the workloads, prompts"
     tried = f", the best of {settings.tries} sets of layers," if settings.tries > 1 else ","
+    by = f" by {settings.backend}" if settings.backend != VLLM else ""
     choices = f"{earlier} earlier choice{'s' if earlier > 1 else ''} on these prompts"
     return (
         f"With {_percent(settings)} confidence over the draw of {sum(prompts.values())} "
-        f"calibration prompts ({counts}){_limits(full)}, "
+        f"calibration prompts ({counts}){_rows_from(data)}{_limits(full)}, "
         f"{QUALITIES[settings.metric].format(_scores(full))} is at least "
         f"{settings.target:g} at threshold {threshold:g}{tried} {mixture} drawn like these and "
-        f"decoded {together} in {settings.dtype}"
+        f"decoded {together} in {settings.dtype}{by}"
         + (f"; after {choices}, not corrected for." if earlier else ".")
     )
 
@@ -164,12 +169,58 @@ def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:
     )
 
 
+def cheapest(
+    sets: Sequence[tuple[int, ...] | None],
+    found: Sequence[Calibration | NotHeldError],
+    check: float,
+) -> Calibration:
+    """The best of what sets of layers came to, by `Point.cost_layers`, with what is told of each.
+    Raises the first's `NotHeldError` where none holds."""
+    points = [one.chosen if isinstance(one, Calibration) else None for one in found]
+    held = [one for one in found if isinstance(one, Calibration)]
+    if not held:
+        raise next(one for one in found if isinstance(one, NotHeldError))
+    best = min(held, key=lambda one: one.chosen.cost_layers(check))
+    if len(sets) == 1:
+        return best
+    tried = [
+        {
+            "layers": list(layers or ()),
+            "threshold": point and point.threshold,
+            "mean_exit_layer": point and point.mean_exit_layer,
+            "cost_layers": point and point.cost_layers(check),
+        }
+        for layers, point in zip(sets, points, strict=True)
+    ]
+    return replace(best, candidates=tuple(tried))
+
+
 def write_calibration(out: Path, found: Calibration) -> None:
     """Write the file, whole or not at all. Raises `UserError` where it cannot be written."""
     try:
         write_atomic(out, found.to_json().encode())
     except OSError as error:
         raise UserError(f"--out: {out}: {error.strerror}") from None
+
+
+def _rows_from(data: RowsTold) -> str:
+    """Which source the prompts were drawn from, and what is particular to a workload."""
+    sources = {name: _source(told) for name, told in data.items()}
+    alike = len(set(sources.values())) == 1
+    each = []
+    for name, told in data.items():
+        own = [] if alike else [f"source {sources[name]}"]
+        own += [f"rows of {told['rows']}"] if "rows" in told else []
+        own += [f"{key} {value}" for key, value in told.get("options", {}).items()]
+        each += [f"{name}: {', '.join(own)}"] if own else []
+    found = f" of source {next(iter(sources.values()))}" if alike else ""
+    return found + (f" ({'; '.join(each)})" if each else "")
+
+
+def _source(told: Mapping[str, Any]) -> str:
+    digest = told.get("sha256")
+    name = Path(told["source"]).name
+    return name if digest is None else f"{name} (sha256 {digest[:12]})"
 
 
 def _limits(full: FullAnswers) -> str:

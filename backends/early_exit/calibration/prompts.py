@@ -6,14 +6,21 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backends.early_exit.calibration.group import AnsweredGroup
-from backends.early_exit.calibration.settings import Settings
+from backends.early_exit.calibration.settings import VLLM, Settings
 from backends.early_exit.calibration.unseen import seen_rows, unseen
+from backends.early_exit.sizes import read_sizes
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import Request, canonical_json
+
+if TYPE_CHECKING:
+    from backends.training.exits.recipe import ExitRecipe
+
+CHECKS = "checks_layer_"
+"""Begins the counts of checks in a request's telemetry, one for each layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +47,16 @@ def read_groups(
     a workload without rows, or without enough that are not of the training.
     """
     from backends.training.exits.backbone import architecture_of
-    from backends.training.exits.recipe import ExitRecipe, check_recipe
+    from backends.training.exits.recipe import check_recipe
 
-    recipe = ExitRecipe(
-        checkpoint="",
-        layers=(),
-        workloads=settings.workloads,
-        source=settings.source,
-        rows=settings.rows,
-        seed=settings.seed,
-    )
+    recipe = _recipe(settings)
     check_recipe(recipe)
     seen = seen_rows(report, settings.without, directory, tokenizer)
-    positions = settings.longest(architecture_of(directory).positions)
+    # of vLLM's models our engine does not compute all
+    if settings.backend == VLLM:
+        positions = settings.longest(read_sizes(directory).positions)
+    else:
+        positions = settings.longest(architecture_of(directory).positions)
     read = [
         prompt
         for name in settings.workloads
@@ -69,6 +73,31 @@ def read_groups(
     return [prompts[end - batch : end] for end in range(batch, len(prompts) + 1, batch)]
 
 
+def told_data(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Where the rows of each workload are from, as `Calibration.data` has it. Raises `UserError`
+    for a file that cannot be read."""
+    from backends.training.exits.data import told_rows
+
+    try:
+        return {name: told_rows(_recipe(settings), name) for name in settings.workloads}
+    except OSError as error:
+        raise UserError(f"--source: {settings.source}: {error.strerror}") from None
+
+
+def _recipe(settings: Settings) -> ExitRecipe:
+    from backends.training.exits.recipe import ExitRecipe
+
+    return ExitRecipe(
+        checkpoint="",
+        layers=(),
+        workloads=settings.workloads,
+        source=settings.source,
+        rows=settings.rows,
+        seed=settings.seed,
+        workload_options=settings.workload_options,
+    )
+
+
 def prompts_checksum(groups: Sequence[Sequence[CalibrationPrompt]]) -> str:
     """sha256, in hex, of the prompts' tokens and limits in their order."""
     content = [[prompt.ids, prompt.limit] for group in groups for prompt in group]
@@ -82,7 +111,7 @@ def decode(
     the backend refuses."""
     answers: dict[str, list[int]] = {}
     asked: dict[str, tuple[int, CalibrationPrompt]] = {}
-    sums = [{"steps": 0.0, "layers_run": 0.0, "layers_total": 0.0} for _ in groups]
+    sums = [dict.fromkeys(("steps", "layers_run", "layers_total", "checks"), 0.0) for _ in groups]
     for group, prompts in enumerate(groups):
         for number, prompt in enumerate(prompts):
             name = f"{group}.{number}"
@@ -95,8 +124,10 @@ def decode(
             if commit.finished == "error":
                 raise UserError(f"workload {prompt.workload}, row {prompt.row}: {commit.error}")
             answers[commit.request_id].extend(commit.token_ids)
-            for name in sums[group]:
-                sums[group][name] += commit.telemetry.get(name, 0.0)
+            for name, count in commit.telemetry.items():
+                counted = "checks" if name.startswith(CHECKS) else name
+                if counted in sums[group]:
+                    sums[group][counted] += count
             if commit.finished is not None:
                 going.remove(commit.request_id)
     return [

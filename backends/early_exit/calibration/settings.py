@@ -62,6 +62,8 @@ class Settings:
     rows: int = ROWS
     """Of each workload."""
     source: str = "bundled"
+    revision: str | None = None
+    """Of a hub id."""
     seed: int = SEED
     batch: int = 1
     layers: tuple[int, ...] | None = None
@@ -78,12 +80,16 @@ class Settings:
     """That decodes."""
     tries: int = 1
     """Sequences of settings that are tested, among which the level is shared out."""
+    sets: tuple[tuple[int, ...] | None, ...] = ()
+    """Of layers, all that are tried: one sequence each. Empty: `layers` alone."""
     whole_curve: bool = False
     """Measure the thresholds after the last that was tested, too."""
     max_new_tokens: int | None = None
     """Of an answer; None takes each workload's, as an experiment does."""
     engine: Mapping[str, Any] = field(default_factory=dict)
     """Options of the backend beside the calibration's own, such as `max_model_len`."""
+    workload_options: Mapping[str, Mapping[str, Any]] | None = None
+    """By workload: which rows, and how they are cut, as an experiment has it."""
     without: tuple[str, ...] = ()
     """Files of earlier calibrations, or of their answers, whose prompts are left out."""
 
@@ -129,6 +135,7 @@ class Settings:
             "decay_tau": self.tau,
             "workloads": list(self.workloads),
             "max_new_tokens": list(self.answer_limits.values()),
+            "workload_options": self.workload_options,
             "source": self.source,
             "seed": self.seed,
             "rows": self.rows,
@@ -146,8 +153,11 @@ class Settings:
         return min(positions, asked or (positions if self.backend == VLLM else LONGEST))
 
     def question(self) -> dict[str, Any]:
-        """All that decides the choice among thresholds, apart from the answers."""
+        """All that decides the choice among thresholds and sets of layers, apart from the
+        answers."""
+        sets = self.sets or (self.layers,)
         return {
+            "layers": ["auto" if layers is None else list(layers) for layers in sets],
             "grid": list(self.thresholds),
             "target": self.target,
             "metric": self.metric,

@@ -102,6 +102,7 @@ def _trained_rows(report: Path, directory: Path, tokenizer: Any) -> SeenRows:
         told, marks = about["recipe"], read_marks(about.get(MARKS, ""))
         recipe = ExitRecipe("", (), tuple(told["workloads"]), source=told["source"])
         recipe = replace(recipe, rows=told["rows"], seed=told["seed"], held_out=told["held_out"])
+        recipe = replace(recipe, workload_options=told.get("workload_options"))
         check_recipe(recipe)
         if not isinstance(recipe.source, str) or type(recipe.seed) is not int:
             raise TypeError("source is no text or seed no whole number")

@@ -9,22 +9,28 @@ reads prompt tokens runs at full depth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 from vllm.compilation.decorators import ignore_torch_compile
 from vllm.model_executor.models.llama import LlamaDecoderLayer, LlamaForCausalLM, LlamaModel
 
+from backends.checkpoints.exit_heads import HeadFolder, open_folder
 from backends.early_exit.fill.fill import Filling
 from backends.early_exit.plugin.control import Control
 from backends.early_exit.plugin.handover import make_handover
+from backends.early_exit.plugin.heads import FoldedHeads
 from backends.early_exit.plugin.norm import rms_norm
+from backends.early_exit.plugin.projection import Projection
 from backends.early_exit.plugin.segments import build_segments, graphs_of
 from backends.early_exit.plugin.telemetry import DecodedStep
 
 SETTINGS = "early_exit"
-"""Key of the plugin's part in vLLM's `additional_config`; it has `exits`, a list of layers."""
+"""Key of the plugin's part in vLLM's `additional_config`; it has `exits`, a list of layers, and
+`heads` where trained ones are asked: `folder`, `model` (its folder) and `layers`."""
 
 
 @ignore_torch_compile
@@ -126,6 +132,8 @@ class EarlyExitLlamaForCausalLM(LlamaForCausalLM):  # type: ignore[misc]
     def __init__(self, *, vllm_config: Any, prefix: str = "", **arguments: Any) -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix, **arguments)
         self.control = Control(len(self.model.layers))
+        self.heads = FoldedHeads()
+        self.asked_heads = (vllm_config.additional_config or {}).get(SETTINGS, {}).get("heads")
         self.leaves = isinstance(self.model, EarlyExitLlamaModel)
         if self.leaves:
             self.model.control = self.control
@@ -174,10 +182,21 @@ class EarlyExitLlamaForCausalLM(LlamaForCausalLM):  # type: ignore[misc]
             self.model.build_filling()
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Load, and stack the projections of the fill, of which vLLM knows nothing."""
+        """Load, and make what vLLM knows nothing of: the fill's projections, and trained heads.
+        What is made here it counts as the model's when it sizes its cache."""
         loaded: set[str] = super().load_weights(weights)
         self.prepare_filling()
+        if (asked := self.asked_heads) is not None:
+            folder = Path(asked["folder"])
+            opened = partial(open_folder, folder, Path(asked["model"]))
+            self.heads_of(folder, asked["layers"], opened)
         return loaded | {name for name, _ in self.named_parameters() if ".filling." in name}
+
+    def heads_of(
+        self, folder: Path, layers: Collection[int], opened: Callable[[], HeadFolder]
+    ) -> dict[int, Projection]:
+        """The trained heads of a folder after these layers at least; see `FoldedHeads.of`."""
+        return self.heads.of(folder, layers, opened, self.lm_head.weight[: self.config.vocab_size])
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor | None:
         """(rows, vocabulary). The exit's own where its check has computed them already."""

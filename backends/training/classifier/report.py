@@ -32,9 +32,9 @@ def confidences(cache: Cache, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def held_out_report(
-    cache: Cache, layers: Sequence[int], labels: Labels, confidence: Tensor
+    cache: Cache, layers: Sequence[int], labels: Labels, confidence: Tensor, *, depth: int
 ) -> dict[str, Any]:
-    """Per layer and per threshold, for "all" workloads and for each.
+    """Per layer and per threshold, for "all" workloads and for each, of a model of `depth` layers.
 
     Returns:
         `layers`: for each layer, `positions`; `agrees`, the share of positions at which an exit
@@ -58,7 +58,7 @@ def held_out_report(
     exits = {
         name: {
             str(threshold): _exits(
-                labels.agrees[:, where], confidence[:, where] > threshold, layers
+                labels.agrees[:, where], confidence[:, where] > threshold, layers, depth
             )
             for threshold in THRESHOLDS
         }
@@ -102,9 +102,10 @@ def _layer(agrees: Tensor, confidence: Tensor, margin: Tensor) -> dict[str, Any]
     }
 
 
-def _exits(agrees: Tensor, passed: Tensor, layers: Sequence[int]) -> dict[str, float | None]:
-    """Of agrees and passed, bool [layers, positions]; the last layer comes after `layers`."""
-    depth = layers[-1] + 1
+def _exits(
+    agrees: Tensor, passed: Tensor, layers: Sequence[int], depth: int
+) -> dict[str, float | None]:
+    """Of agrees and passed, bool [layers, positions], in a model of `depth` layers."""
     taken = torch.cat([passed, torch.ones_like(passed[:1])]).int().argmax(dim=0)
     right = torch.cat([agrees, torch.ones_like(agrees[:1])]).gather(0, taken[None])[0]
     run = torch.tensor([*layers, depth])[taken].double().mean()

@@ -14,9 +14,10 @@ from backends.checkpoints.classifier import Classifier, write_classifier
 from backends.training.classifier.fit import Scale, classifier_problem, scale_of
 from backends.training.classifier.labels import Labels, label
 from backends.training.classifier.report import confidences, held_out_report
-from backends.training.exits.fit import SAVE_EVERY_S, Fit, disk_bytes, fit
+from backends.training.exits.fit import SAVE_EVERY_S, Fit, disk_bytes
 from backends.training.exits.recipe import STATE, ExitRecipe, held
 from backends.training.exits.run import ExitTraining, Material, StageProgress, bind
+from backends.training.heads.recipe import parse_layers
 from harness.core.errors import UserError
 
 KIND = "classifier"
@@ -27,6 +28,7 @@ def train_classifier(
     workloads: Sequence[str],
     out: Path,
     *,
+    layers: str | None = None,
     minutes: float | None = None,
     progress: Callable[[StageProgress], None] | None = None,
     save_every_s: float = SAVE_EVERY_S,
@@ -38,11 +40,12 @@ def train_classifier(
         model: bundled name, hub id or local path.
         workloads: whose train splits the prompts come from.
         out: the classifier's folder; the state of a run under way lies in its subfolder `state`.
+        layers: exit layers such as "16,24", whose states are kept; all but the last by default.
         minutes: stop after this time, resumable. Files are written when any epoch was finished.
         progress: called after every batch of answers, states and labels, and every epoch, whose
             single loss is the balanced held-out cross-entropy in nats.
         save_every_s: seconds between states of the training on disk.
-        choices: further fields of `ExitRecipe`: source, rows, epochs, rate, batch, seed.
+        choices: further fields of `ExitRecipe`: source, rows, epochs, rate, batch, seed, patience.
 
     Returns:
         The content of `classifier.json`; `finished` is false when the time was up, and without any
@@ -53,7 +56,7 @@ def train_classifier(
             whose layers always agree with its last.
     """
     begun = ExitRecipe("", (), tuple(workloads), KIND, **choices)
-    frozen, recipe = bind(begun, model, _all_but_the_last)
+    frozen, recipe = bind(begun, model, lambda depth: _exit_layers(layers, depth))
     with held(out, recipe, frozen.directory) as finished:
         if finished is not None:
             return finished
@@ -66,14 +69,14 @@ def train_classifier(
         device = found.backbone.head.device
         scale = scale_of(found.train, device)
         problem = classifier_problem(found.train, found.held_out, labels, scale, device)
-        done = fit(out, recipe, problem, run.epochs(), save_every_s)
+        done = run.fit(problem, save_every_s)
         return run.ended(_write(out, recipe, done, found, labels, scale))
 
 
-def _all_but_the_last(depth: int) -> tuple[int, ...]:
+def _exit_layers(text: str | None, depth: int) -> tuple[int, ...]:
     if depth < 2:
         raise UserError(f"--model: a model of {depth} layer has none to exit at")
-    return tuple(range(1, depth))
+    return parse_layers(text or "all", depth)
 
 
 def _labels(run: ExitTraining, found: Material) -> tuple[Labels, Labels] | None:
@@ -113,7 +116,13 @@ def _write(
     report = {
         "training": _training_report(done, recipe, found, labels[0]),
         "held_out": {"answers": len(held_out.workloads), "positions": held_out.positions},
-        **held_out_report(held_out, recipe.layers, labels[1], confidence),
+        **held_out_report(
+            held_out,
+            recipe.layers,
+            labels[1],
+            confidence,
+            depth=found.backbone.architecture.layers,
+        ),
     }
     told = {
         "workloads": list(recipe.workloads),

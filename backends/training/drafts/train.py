@@ -18,7 +18,7 @@ from backends.training.drafts.medusa import medusa_problem, write_medusa
 from backends.training.drafts.recipe import DraftRecipe, check_draft_recipe, fused_layers
 from backends.training.drafts.report import acceptance_report
 from backends.training.exits.backbone import dtype_of
-from backends.training.exits.fit import SAVE_EVERY_S, Fit, disk_bytes, fit
+from backends.training.exits.fit import SAVE_EVERY_S, Fit, disk_bytes
 from backends.training.exits.recipe import held
 from backends.training.exits.run import ExitTraining, FrozenModel, StageProgress, bind
 
@@ -108,7 +108,7 @@ def _fitted(
     """Fit the head, write its weights, and judge its drafts; what `draft_head.json` tells of it."""
     problem_of, write = PARTS[recipe.kind]
     problem, drafts_of = problem_of(recipe, train, held_out)
-    done = fit(run.out, recipe, problem, run.epochs(), save_every_s)
+    done = run.fit(problem, save_every_s)
     best = [parameter.to(train.backbone.head.device) for parameter in done.best]
     weights = best[0] if recipe.kind == draft_heads.EAGLE3 else torch.stack(best)
     write(run.out, recipe, train, directory, weights)

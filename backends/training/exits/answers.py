@@ -1,14 +1,11 @@
 """The frozen model's greedy answers, which exits learn from.
 
-They are kept in the run's state folder batch by batch, so that a killed run goes on. When all are
-there they are kept in the user's cache too: another training of the same model on the same prompts
-takes them from there, whatever else it does otherwise.
+They are kept in the run's state folder batch by batch, so that a killed run goes on, and in the end
+in the user's cache (`kept`) for other trainings.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,19 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backends.checkpoints.cache import ANSWERS
 from backends.training.exits.data import TrainPrompt
+from backends.training.exits.kept import FORM, KeptAnswers
 from backends.training.exits.memory import in_halves
 from backends.training.exits.recipe import STATE
-from harness.core.files import cache_folder, write_atomic
-from harness.core.nouns import canonical_json
+from harness.core.files import write_atomic
 
 BATCH = 64
 """Prompts that are answered side by side, at the most."""
 SHARE = 0.6
 """Of a GPU's free memory, for what a batch is estimated to take."""
-FORM = 1
-"""Of the cached answers: to be raised where the same model would answer otherwise."""
 
 
 def answers(
@@ -40,7 +34,7 @@ def answers(
     stops: Sequence[int],
     like: Tensor,
     going_on: Callable[[int], bool],
-    cached: Path | None = None,
+    cached: KeptAnswers | None = None,
 ) -> list[list[int]] | None:
     """The model's greedy answers in the order of the prompts, stop token included.
 
@@ -51,7 +45,7 @@ def answers(
         stops: token ids that end an answer.
         like: a tensor on the device and in the dtype that the model is to run in.
         going_on: called with the number of prompts answered so far; False stops early.
-        cached: where other trainings leave these answers, see `cached_answers`.
+        cached: where other trainings leave theirs, and this one its own, also when it is stopped.
 
     Returns:
         None when it was stopped early.
@@ -63,15 +57,38 @@ def answers(
     form = out / STATE / "answers.form"
     if not path.exists():
         write_atomic(form, str(FORM).encode())
-    if cached is not None and not path.exists() and _are_all(cached, prompts):
-        write_atomic(path, cached.read_bytes())
     done = _read_answers(path)
+    # a training that was begun by older code has answers of that
+    if not (form.is_file() and form.read_text() == str(FORM)):
+        cached = None
+    known = {} if cached is None else cached.find(prompts)
+    if taken := {number: ids for number, ids in known.items() if number not in done}:
+        _append(path, json.dumps(list(taken.items())) + "\n")
+        done |= taken
+    try:
+        whole = _answer(path, prompts, directory, stops, like, going_on, done)
+    finally:
+        if cached is not None and (new := done.keys() - known.keys()):
+            cached.add(prompts, {number: done[number] for number in new})
+    return [done[number] for number in range(len(prompts))] if whole else None
+
+
+def _answer(
+    path: Path,
+    prompts: Sequence[TrainPrompt],
+    directory: Path,
+    stops: Sequence[int],
+    like: Tensor,
+    going_on: Callable[[int], bool],
+    done: dict[int, list[int]],
+) -> bool:
+    """Answer what is not yet `done`, which grows. Whether it came to the end."""
     order = sorted(range(len(prompts)), key=lambda i: (prompts[i].limit, len(prompts[i].ids), i))
     left = [number for number in order if number not in done]
     model = None
     while left:
         if not going_on(len(done)):
-            return None
+            return False
         model = model or _generator(directory, like)
         count = _side_by_side(model, like, [prompts[i] for i in left[:BATCH]])
         chosen, left = left[:count], left[count:]
@@ -80,32 +97,7 @@ def answers(
             made = dict(zip(part, texts, strict=True))
             _append(path, json.dumps(list(made.items())) + "\n")
             done |= made
-    # a training that was begun by older code has answers of that
-    if cached is not None and form.is_file() and form.read_text() == str(FORM):
-        with contextlib.suppress(OSError):  # no home, or a full disk: nothing is lost
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(cached, path.read_bytes())
-    return [done[number] for number in range(len(prompts))]
-
-
-def cached_answers(
-    checkpoint: str, prompts: Sequence[TrainPrompt], stops: Sequence[int], like: Tensor
-) -> Path:
-    """Where the answers of this model (its checksum) are kept for other trainings: named by all
-    that decides them, the kind of device and the dtype included."""
-    asked = [[prompt.ids, prompt.limit] for prompt in prompts]
-    decides = [FORM, checkpoint, asked, sorted(stops), str(like.dtype), like.device.type]
-    name = hashlib.sha256(canonical_json(decides).encode()).hexdigest()
-    return cache_folder() / ANSWERS / f"{name}.jsonl"
-
-
-def _are_all(path: Path, prompts: Sequence[TrainPrompt]) -> bool:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        found = {int(number) for line in lines for number, _ in json.loads(line)}
-    except (OSError, ValueError, TypeError):
-        return False
-    return found == set(range(len(prompts)))
+    return True
 
 
 def _read_answers(path: Path) -> dict[int, list[int]]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from backends.training.exits.recipe import ExitRecipe
 from harness.core.errors import UserError
-from harness.core.files import user_path
+from harness.core.files import sha256, user_path
+from harness.core.names import BUNDLED, HUB
 from harness.core.nouns import Workload, canonical_json
 from workloads import OWN, workload_info
-from workloads.datasets import Row, load_rows
+from workloads.datasets import Row
+from workloads.measured import answer_bound, answer_length, load_rows
 from workloads.prompts import encode_prompt
 
 ROWS = 1000
@@ -46,7 +48,8 @@ def read_prompts(
     """The prompts of the train rows; the last of each workload's are held out.
 
     Rows whose prompt and longest answer do not fit into `positions` are left out. `limits`: the
-    most tokens of an answer, of workloads that are not to have their `answer_tokens`.
+    most tokens of an answer, of workloads that are not to have their `answer_tokens`. A row that
+    bounds its answer has no longer one.
 
     Raises:
         UserError: for a source without enough rows, or when fewer than two rows fit.
@@ -54,10 +57,13 @@ def read_prompts(
     prompts: list[TrainPrompt] = []
     for name in recipe.workloads:
         limit = limits.get(name, workload_info(name).answer_tokens)
-        texts = _train_rows(recipe, name)
-        encoded = [(row_id, encode_prompt(tokenizer, name, data), data) for row_id, data in texts]
+        rows = _train_rows(recipe, name, tokenizer)
+        cut = _options(recipe, name).get("max_article_tokens")
+        encoded = [(row, encode_prompt(tokenizer, name, row.data, cut)) for row in rows]
         kept = [
-            (row_id, ids, data) for row_id, ids, data in encoded if len(ids) + limit <= positions
+            (row, ids, most)
+            for row, ids in encoded
+            if len(ids) + (most := _row_limit(row, limit, tokenizer)) <= positions
         ]
         if len(kept) < 2:
             raise UserError(
@@ -66,8 +72,8 @@ def read_prompts(
             )
         trained = len(kept) - max(1, round(len(kept) * recipe.held_out))
         prompts += [
-            TrainPrompt(name, row_id, ids, limit, number >= trained, data)
-            for number, (row_id, ids, data) in enumerate(kept)
+            TrainPrompt(name, row.id, ids, most, number >= trained, row.data)
+            for number, (row, ids, most) in enumerate(kept)
         ]
     return prompts
 
@@ -95,24 +101,55 @@ def humaneval_row(row: Mapping[str, str]) -> dict[str, str] | None:
     return None
 
 
-def _train_rows(recipe: ExitRecipe, name: str) -> list[tuple[str, Mapping[str, str]]]:
-    """Distinct rows of the train split, as ids and the fields that a prompt is made of."""
-    real_code = name == "humaneval" and recipe.source != "bundled"
+def told_rows(recipe: ExitRecipe, name: str) -> dict[str, Any]:
+    """Where a workload's rows are from: `source` (of a file or folder its whole path), the `sha256`
+    of a file, the `options` that were given, and `rows` where they are another data set's in this
+    workload's form. Raises `UserError` and `OSError` for a file that cannot be read."""
+    read = _train_workload(recipe, name)
+    found: dict[str, Any] = {"source": read.source}
+    if options := _options(recipe, name):
+        found["options"] = dict(options)
+    if read.source not in (BUNDLED, HUB):
+        path = user_path(read.source, "--source")
+        found["source"] = str(path.resolve())
+        if path.is_file():
+            found["sha256"] = sha256(path)
+    return found | ({} if read.name == name else {"rows": read.name})
+
+
+def _train_workload(recipe: ExitRecipe, name: str) -> Workload:
+    """What is read for a workload: MBPP's rows in the place of HumanEval's, which are all for
+    measuring."""
+    real_code = name == "humaneval" and recipe.source != BUNDLED
     stored = "mbpp" if real_code else name
     options: dict[str, Any] = {"split": "train"}
     if real_code:
-        options = {"split": ALL_OF_MBPP} if recipe.source == "hub" else {}
+        options = {"split": ALL_OF_MBPP} if recipe.source == HUB else {}
     source = recipe.source
-    if source not in ("bundled", "hub"):
+    if source not in (BUNDLED, HUB):
         folder = user_path(source, "--source")
         source = str(folder / stored) if (folder / stored).exists() else source
         if Path(source).is_file() or name in OWN:
             options = {}
-    workload = Workload(stored, source, recipe.rows, options)
+    return Workload(stored, source, recipe.rows, options | dict(_options(recipe, name)))
+
+
+def _row_limit(row: Row, limit: int, tokenizer: Any) -> int:
+    """Tokens of the answer at the most, as a trial bounds it."""
+    return min(limit, answer_length(row, tokenizer) or limit, answer_bound(row) or limit)
+
+
+def _options(recipe: ExitRecipe, name: str) -> Mapping[str, Any]:
+    return (recipe.workload_options or {}).get(name, {})
+
+
+def _train_rows(recipe: ExitRecipe, name: str, tokenizer: Any) -> list[Row]:
+    """Distinct rows of the train split, with the fields that a prompt is made of."""
+    workload = _train_workload(recipe, name)
     drawn: dict[str, Row] = {}
-    for row in load_rows(workload, recipe.seed, recipe.rows or ROWS):
+    for row in load_rows(workload, recipe.seed, recipe.rows or ROWS, tokenizer):
         drawn.setdefault(row.id, row)
-    if not real_code:
-        return [(row.id, row.data) for row in drawn.values()]
-    shaped = ((row.id, humaneval_row(row.data)) for row in drawn.values())
-    return [(row_id, data) for row_id, data in shaped if data is not None]
+    if workload.name == name:
+        return list(drawn.values())
+    shaped = ((row, humaneval_row(row.data)) for row in drawn.values())
+    return [replace(row, data=data) for row, data in shaped if data is not None]

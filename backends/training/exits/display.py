@@ -44,7 +44,8 @@ def framed(content: dict[str, Any], table: Callable[[dict[str, Any]], list[str]]
     if (report := content.get("report")) is None:
         return [f"stopped before the first epoch; {goes_on}"]
     stopped = [] if content["finished"] else [f"stopped; {goes_on}"]
-    return [*table(report), *stopped]
+    first, *others = table(report)
+    return [f"{first}; rows of source {content['recipe']['source']}", *others, *stopped]
 
 
 def _line(progress: StageProgress, losses: str) -> str:

@@ -15,8 +15,11 @@ from torch import Tensor
 from backends.seen import MARKS, joined_marks
 from backends.training.exits.recipe import STATE, ExitRecipe
 from backends.training.small_models.checkpoint import load_state, save_state
+from harness.core.errors import UserError
 
 SAVE_EVERY_S = 20.0
+SAVES_APART = 10
+"""Between two states on the disk lies at least so many times what the last one took to write."""
 LEAST_GAIN = 1e-3
 """Share by which a held-out loss must fall for an epoch to count as progress."""
 
@@ -64,6 +67,8 @@ class Fit:
     seconds: float = 0.0
     train_loss: list[list[float]] = field(default_factory=list)
     held_out_loss: list[list[float]] = field(default_factory=list)
+    diverged: bool = False
+    """Whether the epoch after these had a loss that is no number. Nothing of it is kept."""
 
     def stopped(self, recipe: ExitRecipe) -> str | None:
         """Why training is over: "early stop" or "last epoch"; None while it goes on."""
@@ -75,9 +80,14 @@ class Fit:
         """What a report says of how long it took, whatever was learnt."""
         return {
             "epochs": self.epoch,
-            "ended": self.stopped(recipe) or "time is up",
+            "ended": self._ended(recipe),
             "seconds": round(self.seconds, 1),
         }
+
+    def _ended(self, recipe: ExitRecipe) -> str:
+        if self.diverged:
+            return f"a loss of epoch {self.epoch + 1} is no number"
+        return self.stopped(recipe) or "time is up"
 
     def origin(self, recipe: ExitRecipe, prompts: Iterable[Sequence[int]]) -> dict[str, Any]:
         """What the file with the parameters says of where they come from; `prompts`: token ids of
@@ -102,10 +112,14 @@ def fit(
         out, recipe: the run's folder; schedule and seed.
         problem: what is to be learnt.
         report: called after every epoch; False stops with the state saved.
-        save_every_s: seconds between states on disk, in whole epochs.
+        save_every_s: seconds between states on disk, in whole epochs; 0: after each, however slow.
 
     Returns:
-        The fit, whose `stopped` says whether it is at its end.
+        The fit, whose `stopped` says whether it is at its end; it ends before the first epoch with
+        a loss that is not finite, too.
+
+    Raises:
+        UserError: where a loss is not finite before anything is learnt, or in the first epoch.
     """
     parameters = problem.parameters
     adam = torch.optim.Adam(parameters, lr=recipe.rate)
@@ -113,21 +127,43 @@ def fit(
     path = out / STATE / "fit.pt"
     _resume(state, adam, load_state(path))
     state.best_loss = state.best_loss or problem.held_out()
+    if not all(map(math.isfinite, state.best_loss)):
+        raise UserError(
+            "a held-out loss is not finite before anything is learnt: the model's states are not, "
+            "in the dtype of its config.json, and no --lr helps"
+        )
     saved = began = time.monotonic()
+    took_s = 0.0
     before_s = state.seconds
     while state.stopped(recipe) is None:
-        state.train_loss.append(_epoch(recipe, problem, adam, state.epoch))
-        _keep_best(state, problem.held_out())
+        trained, held_out = _epoch(recipe, problem, adam, state.epoch), problem.held_out()
+        if not all(map(math.isfinite, (*trained, *held_out))):
+            if state.epoch == 0:
+                raise UserError(diverged(recipe, 1))
+            state.diverged = True  # the last state on the disk stays: its parameters are numbers
+            break
+        state.train_loss.append(trained)
+        _keep_best(state, held_out)
         state.epoch += 1
         now = time.monotonic()
         state.seconds = before_s + now - began
         over = not report(state) or state.stopped(recipe) is not None
-        if over or now - saved >= save_every_s:
+        if over or now - saved >= (save_every_s and max(save_every_s, SAVES_APART * took_s)):
+            begun = time.monotonic()
             _save(path, state, adam)
-            saved = now
+            saved = time.monotonic()
+            took_s = saved - begun
         if over:
             break
     return state
+
+
+def diverged(recipe: ExitRecipe, epoch: int) -> str:
+    """What to say of an epoch, from 1, in which a loss is no number."""
+    return (
+        f"epoch {epoch}: a loss is not finite with --lr {recipe.rate:g}; take a lower --lr in "
+        "another folder, which takes the answers from the cache"
+    )
 
 
 def disk_bytes(parameters: int) -> int:

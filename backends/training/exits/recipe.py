@@ -6,13 +6,16 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from backends.checkpoints.bound_files import REPORTS, write_json
+from backends.checkpoints.bound_files import CLASSIFIER, HEADS, REPORTS, write_json
+from backends.checkpoints.classifier import open_classifier
+from backends.checkpoints.draft_heads.files import TENSORS
+from backends.checkpoints.exit_heads import open_folder
 from backends.checkpoints.models import one_line
 from backends.training.folders import check_out
 from harness.core.errors import UserError, nearest
@@ -55,6 +58,10 @@ class ExitRecipe:
     """Share of each workload's rows that is measured on and not trained on."""
     max_new_tokens: int | None = None
     """Of an answer; None takes each workload's `answer_tokens`."""
+    workload_options: Mapping[str, Mapping[str, Any]] | None = None
+    """By workload: which rows, and how they are cut, as an experiment has it."""
+    revision: str | None = None
+    """Of a hub id, as the user gave it; the checksum decides what is the same model."""
     prompts: str = ""
     """Checksum of what those rows became: a source, or a prompt's form, may change."""
 
@@ -86,7 +93,11 @@ def check_recipe(recipe: ExitRecipe) -> None:
             raise UserError(f"--workload: '{name}' is named twice")
     if not recipe.workloads:
         raise UserError(f"--workload: none is named; {nearest('', known)}")
-    for option, value in (("epochs", recipe.epochs), ("batch", recipe.batch)):
+    for option, value in (
+        ("epochs", recipe.epochs),
+        ("batch", recipe.batch),
+        ("patience", recipe.patience),
+    ):
         if value < 1:
             raise UserError(f"--{option}: expected at least 1, got {value}")
     if recipe.max_new_tokens is not None and recipe.max_new_tokens < 2:
@@ -96,6 +107,11 @@ def check_recipe(recipe: ExitRecipe) -> None:
         )
     if recipe.rows is not None and recipe.rows < 2:
         raise UserError(f"--rows: expected at least 2 (one is held out), got {recipe.rows}")
+    for name in recipe.workload_options or {}:
+        if name not in recipe.workloads:
+            raise UserError(
+                f"--workload-option: no workload '{name}' here; {nearest(name, recipe.workloads)}"
+            )
     if not (math.isfinite(recipe.rate) and recipe.rate > 0):
         raise UserError(f"--lr: expected a positive number, got {recipe.rate}")
 
@@ -107,22 +123,23 @@ def held(out: Path, recipe: ExitRecipe, model: Path) -> Iterator[dict[str, Any] 
 
     Raises:
         UserError: when another training holds the folder, or it belongs to another checkpoint or
-            recipe, holds the model or what no training wrote, or is no folder; and for a GPU that
-            is too small for what is done meanwhile.
+            recipe, holds the model or what no training wrote, or is no folder; where a finished
+            run's tensors are gone or broken; and for a GPU that is too small for what is done
+            meanwhile.
     """
     import torch
 
     check_out(out, (*REPORTS, BEGUN), model)
     with only_writer(out, "training"):
         try:
-            yield _finished(out, recipe)
+            yield _finished(out, recipe, model)
         except torch.OutOfMemoryError as error:
             raise UserError(
                 f"the GPU has too little memory for this training ({one_line(error)})"
             ) from None
 
 
-def _finished(out: Path, recipe: ExitRecipe) -> dict[str, Any] | None:
+def _finished(out: Path, recipe: ExitRecipe, model: Path) -> dict[str, Any] | None:
     state = out / STATE
     begun = (out / BEGUN).is_file()
     if state.exists() and not begun and not (state.is_dir() and not any(state.iterdir())):
@@ -132,10 +149,32 @@ def _finished(out: Path, recipe: ExitRecipe) -> dict[str, Any] | None:
         if path.is_file():
             content = _read(path)
             _check_same(path, content["recipe"], recipe.to_dict())
-            finished = content if content.get("finished") else finished
+            if content.get("finished"):
+                _check_whole(path, model)
+                finished = content
     if finished is not None:
         shutil.rmtree(state, ignore_errors=True)
     return finished
+
+
+def _check_whole(report: Path, model: Path) -> None:
+    """Raise `UserError` where a finished run's report stands without what was learnt."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        if report.name == HEADS:
+            open_folder(report.parent, model)
+        elif report.name == CLASSIFIER:
+            open_classifier(report.parent, model)
+        else:
+            with safe_open(report.parent / TENSORS, framework="pt") as tensors:
+                tensors.keys()
+    except (UserError, OSError, SafetensorError) as error:
+        raise UserError(
+            f"{report}: this training had come to its end, and what it learnt cannot be read "
+            f"({one_line(error)}); remove {report.parent} for the same command to train anew, or "
+            "choose another folder"
+        ) from None
 
 
 def claim_folder(out: Path, recipe: ExitRecipe) -> None:
@@ -157,10 +196,10 @@ def _read(path: Path) -> dict[str, Any]:
 def _check_same(path: Path, there: dict[str, Any], own: dict[str, Any]) -> None:
     if there.get("checkpoint") != own["checkpoint"]:
         raise UserError(
-            f"{path}: trained for another checkpoint ({str(there.get('checkpoint'))[:12]}, the "
-            f"model has {own['checkpoint'][:12]}); choose another folder"
+            f"{path}: trained for another checkpoint ({_revised(there)}, the model has "
+            f"{_revised(own)}); choose another folder"
         )
-    for key in ("kind", *own):
+    for key in ("kind", *(key for key in own if key != "revision")):
         if there.get(key) != (wanted := own[key]):
             if key == "prompts":
                 raise UserError(
@@ -171,6 +210,12 @@ def _check_same(path: Path, there: dict[str, Any], own: dict[str, Any]) -> None:
                 f"{path}: {key} was {_shown(there.get(key))} in the run begun there, expected "
                 f"{_shown(wanted)}; choose another folder or that value"
             )
+
+
+def _revised(recipe: dict[str, Any]) -> str:
+    """A checkpoint's first digits, and its revision where one was named."""
+    named = recipe.get("revision")
+    return f"{str(recipe.get('checkpoint'))[:12]}" + (f" of revision {named}" if named else "")
 
 
 def _shown(value: Any) -> str:

@@ -17,11 +17,12 @@ import torch
 
 from backends.checkpoints import models
 from backends.engine.model.architecture import Architecture
-from backends.training.exits.answers import answers, cached_answers
+from backends.training.exits.answers import answers
 from backends.training.exits.backbone import Backbone, architecture_of, dtype_of, read_backbone
 from backends.training.exits.cache import Cache, build_cache
 from backends.training.exits.data import TrainPrompt, prompts_checksum, read_prompts
-from backends.training.exits.fit import Fit
+from backends.training.exits.fit import Fit, Objective, diverged, fit
+from backends.training.exits.kept import kept_answers
 from backends.training.exits.recipe import STATE, ExitRecipe, check_recipe, claim_folder
 from harness.core.errors import UserError
 from harness.core.files import size
@@ -83,7 +84,7 @@ def bind(
         UserError: for a value, model, layer or source that cannot be used.
     """
     check_recipe(begun)
-    directory = models.resolve(Model(model))
+    directory = models.resolve(Model(model, revision=begun.revision))
     architecture = architecture_of(directory)
     layers = layers_of(architecture.layers)
     tokenizer = models.load_tokenizer(directory)
@@ -110,6 +111,7 @@ class ExitTraining:
         self.out, self.recipe, self.progress = out, recipe, progress
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self._asked = False
+        self._fit: Fit | None = None
 
     def collect(
         self, model: FrozenModel, reserve: int, *, normed: bool, whole: bool = False
@@ -136,7 +138,7 @@ class ExitTraining:
         going_on = self.stage("answers", len(prompts))
         stops = models.stop_ids(directory, model.tokenizer)
         like = torch.empty(0, dtype=dtype_of(directory), device=device)
-        cached = cached_answers(self.recipe.checkpoint, prompts, stops, like)
+        cached = kept_answers(self.recipe.checkpoint, stops, like)
         texts = answers(self.out, prompts, directory, stops, like, going_on, cached)
         if texts is None:
             return None
@@ -144,7 +146,7 @@ class ExitTraining:
         if lacking := self._lacking(model, texts_of, whole, reserve):
             raise UserError(
                 f"{lacking}; the answers are kept: make room for the same command to go on, or "
-                "take fewer --rows"
+                "take fewer --rows, in another folder"
             )
         # behind the answers, so that a device holds one copy of the model at a time
         backbone = read_backbone(directory, model.architecture, device, normed=normed)
@@ -187,8 +189,17 @@ class ExitTraining:
 
         return report
 
+    def fit(self, problem: Objective, save_every_s: float) -> Fit:
+        """Train, going on from the state in the folder. Raises `UserError` as `exits.fit.fit`."""
+        self._fit = fit(self.out, self.recipe, problem, self.epochs(), save_every_s)
+        return self._fit
+
     def ended(self, content: dict[str, Any]) -> dict[str, Any]:
-        """The written report; the state of a run that came to its end is no longer needed."""
+        """The written report; the state of a run that came to its end is no longer needed. Raises
+        `UserError` where a loss was no number, once the best before it is written."""
+        if self._fit is not None and self._fit.diverged:
+            told = diverged(self.recipe, self._fit.epoch + 1)
+            raise UserError(f"{told}; {self.out} has what was best before")
         if content["finished"]:
             shutil.rmtree(self.out / STATE)
         return content

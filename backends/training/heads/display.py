@@ -30,7 +30,22 @@ def _table(found: dict[str, Any]) -> list[str]:
             _pair(own["over"]["0.75"]["agreement"], other["over"]["0.75"]["agreement"]),
         ]
         lines.append(f"{layer:>5}  " + "  ".join(cells))
-    return lines
+    idle = [
+        layer
+        for layer, best, *epochs in zip(
+            found["layers"], training["best_held_out_kl"], *training["held_out_kl"], strict=True
+        )
+        if epochs and min(epochs) > best
+    ]
+    return [*lines, *(nothing_learnt(layer) for layer in idle)]
+
+
+def nothing_learnt(layer: str) -> str:
+    """What to say of a layer whose head no epoch made better."""
+    return (
+        f"layer {layer}: no epoch did better on the held-out rows than the original head, which "
+        "was kept: take more --rows, or a lower --lr in another folder"
+    )
 
 
 def _pair(own: float | None, other: float | None) -> str:

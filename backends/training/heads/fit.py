@@ -46,13 +46,17 @@ def heads_problem(recipe: ExitRecipe, head: Tensor, train: Cache, held_out: Cach
     return Objective(parameters, len(train.workloads), step, measure)
 
 
-def chunks(cache: Cache, answers: Sequence[int], head: Tensor) -> Iterator[Tensor]:
+def chunks(
+    cache: Cache, answers: Sequence[int], head: Tensor, exits: Sequence[int] | None = None
+) -> Iterator[Tensor]:
     """The states of these answers in pieces whose logits fit, on the head's device, one at a time:
-    all of them may be larger than its memory."""
+    all of them may be larger than its memory. `exits`: the places of those wanted, before the last
+    layer's; None: all."""
+    kept = None if exits is None else [*exits, len(cache.states) - 1]
     rows = max(64, LOGITS[head.device.type] // head.shape[0])
     held: list[Tensor] = []
     for number, states in enumerate(cache.batch(answers), 1):
-        held.append(states)
+        held.append(states if kept is None else states[kept])
         count = sum(part.shape[1] for part in held)
         if count < rows and number < len(answers):
             continue
@@ -89,16 +93,20 @@ def gradients(head: Tensor, states: Tensor, parameters: Sequence[Tensor]) -> tup
 @torch.no_grad()
 def held_out_kl(head: Tensor, cache: Cache, parameters: Sequence[Tensor]) -> list[float]:
     """The mean forward KL of each layer's head over all positions of a cache, in nats."""
-    total = torch.zeros(len(parameters), device=head.device)
-    matrices = [folded(head, parameter) for parameter in parameters]
-    for states in chunks(cache, range(len(cache.workloads)), head):
-        taught = torch.log_softmax((states[-1] @ head.T).float(), dim=-1)
+    found = (_layer_kl(head, cache, layer, one) for layer, one in enumerate(parameters))
+    return [float(total / cache.positions) for total in found]
+
+
+def _layer_kl(head: Tensor, cache: Cache, layer: int, parameter: Tensor) -> Tensor:
+    """The KL of one layer's head, summed over positions. Its matrix, which may be as large as the
+    model's head, is gone before the next one's is made."""
+    total, matrix = torch.zeros((), device=head.device), folded(head, parameter)
+    for x, final in chunks(cache, range(len(cache.workloads)), head, [layer]):
+        taught = torch.log_softmax((final @ head.T).float(), dim=-1)
         target = taught.exp()
-        entropy = (target * taught).sum()
-        for layer, (x, matrix) in enumerate(zip(states[:-1], matrices, strict=True)):
-            student = torch.log_softmax((x @ matrix.T).float(), dim=-1)
-            total[layer] += entropy - (target * student).sum()
-    return [float(value) for value in total / cache.positions]
+        student = torch.log_softmax((x @ matrix.T).float(), dim=-1)
+        total += (target * taught).sum() - (target * student).sum()
+    return total
 
 
 def _initial(recipe: ExitRecipe, head: Tensor) -> list[Tensor]:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from backends.checkpoints.exit_heads import write_folder
 from backends.engine.costs.cost_model import Trace
-from backends.engine.model.heads import folded
 from backends.training.exits.backbone import Backbone
 from backends.training.exits.cache import Cache, in_turn, select
 from backends.training.exits.data import TrainPrompt
@@ -36,9 +35,8 @@ def write_heads(
     """Measure the best heads and write both files. Returns the content of `heads.json`."""
     head = backbone.head
     kept = [parameter.to(head.device) for parameter in done.best]
-    matrices = [folded(head, parameter) for parameter in kept]
-    trained = outputs(head, held_out, matrices)
-    original = outputs(head, held_out, [head] * len(matrices))
+    trained = outputs(head, held_out, kept)
+    original = outputs(head, held_out, [None] * len(kept))
     weights = [parameter.to("cpu", head.dtype).contiguous() for parameter in kept]
     report = {
         "training": _training_report(done, recipe, train),
@@ -51,7 +49,7 @@ def write_heads(
         recipe.kind,
         dict(zip(recipe.layers, weights, strict=True)),
         _token_order(pairs, head.shape[0]),
-        _trace(recipe, held_out, head, matrices),
+        _trace(recipe, held_out, head, kept),
         {
             "workloads": list(recipe.workloads),
             **done.origin(recipe, (prompt.ids for prompt, _ in pairs)),
@@ -78,9 +76,9 @@ def _token_order(pairs: Sequence[tuple[TrainPrompt, list[int]]], vocabulary: int
     return torch.tensor(order, dtype=torch.int32)
 
 
-def _trace(recipe: ExitRecipe, held_out: Cache, head: Tensor, matrices: Sequence[Tensor]) -> Trace:
+def _trace(recipe: ExitRecipe, held_out: Cache, head: Tensor, kept: Sequence[Tensor]) -> Trace:
     """The held-out trace: whole held-out answers, the workloads in turn, up to `TRACE`."""
     cache = select(held_out, in_turn(held_out, TRACE))
-    found = outputs(head, cache, matrices)
+    found = outputs(head, cache, kept)
     starts = torch.tensor(cache.starts).numpy()
     return Trace(recipe.layers, found.confidence.numpy(), found.agrees.numpy(), starts)

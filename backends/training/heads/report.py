@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from backends.engine.model.forward import head_product
+from backends.engine.model.heads import folded
 from backends.training.exits.cache import Cache
 from backends.training.heads.fit import chunks
 from backends.training.heads.recipe import GAMMAS
@@ -30,31 +31,40 @@ class Outputs:
 
 
 @torch.no_grad()
-def outputs(head: Tensor, cache: Cache, matrices: Sequence[Tensor]) -> Outputs:
+def outputs(head: Tensor, cache: Cache, parameters: Sequence[Tensor | None]) -> Outputs:
     """Evaluate exit heads at every position of a cache.
 
-    Products of inputs in the model's dtype are summed and kept in float32, as a decoder does.
+    Products of inputs in the model's dtype are summed and kept in float32, as a decoder does. One
+    head at a time is folded: each is as large as the model's own.
 
     Args:
         head: E* [V, d], whose top token at the last boundary is what an exit has to agree with.
         cache: the held-out states.
-        matrices: per exit layer, the matrix [V, d] of its logits.
+        parameters: per exit layer, what `folded` makes the matrix of its logits from; None: the
+            model's own head.
     """
-    found: list[tuple[Tensor, Tensor, Tensor]] = []
-    wide_head, wide = _wide(head), [_wide(matrix) for matrix in matrices]
-    for states in chunks(cache, range(len(cache.workloads)), head):
-        states = states.to(wide_head.dtype)
-        taught = torch.log_softmax(head_product(states[-1], wide_head), dim=-1)
-        final, target = taught.argmax(dim=-1), taught.exp()
-        rows = []
-        for x, matrix in zip(states[:-1], wide, strict=True):
-            student = torch.log_softmax(head_product(x, matrix), dim=-1)
-            top, token = student.max(dim=-1)
-            rows.append((top.exp(), token == final, (target * (taught - student)).sum(dim=-1)))
-        columns = (torch.stack(part, dim=1).cpu() for part in zip(*rows, strict=True))
-        found.append(tuple(columns))  # type: ignore[arg-type]
-    confidence, agrees, kl = (torch.cat(part) for part in zip(*found, strict=True))
+    columns = [_outputs(head, cache, layer, one) for layer, one in enumerate(parameters)]
+    confidence, agrees, kl = (torch.stack(part, dim=1) for part in zip(*columns, strict=True))
     return Outputs(confidence, agrees, kl)
+
+
+def _outputs(
+    head: Tensor, cache: Cache, layer: int, parameter: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of one layer: its confidence, agreement and KL at every position, on the CPU."""
+    wide_head = _wide(head)
+    wide = wide_head if parameter is None else _wide(folded(head, parameter))
+    found: list[list[Tensor]] = []
+    for states in chunks(cache, range(len(cache.workloads)), head, [layer]):
+        x, last = states.to(wide_head.dtype)
+        taught = torch.log_softmax(head_product(last, wide_head), dim=-1)
+        student = torch.log_softmax(head_product(x, wide), dim=-1)
+        top, token = student.max(dim=-1)
+        agrees = token == taught.argmax(dim=-1)
+        kl = (taught.exp() * (taught - student)).sum(dim=-1)
+        found.append([part.cpu() for part in (top.exp(), agrees, kl)])
+    confidence, right, distance = (torch.cat(part) for part in zip(*found, strict=True))
+    return confidence, right, distance
 
 
 def summarise(out: Outputs, layer: int, where: Tensor) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from backends.training.exits.fit import SAVE_EVERY_S, disk_bytes, fit
+from backends.training.exits.fit import SAVE_EVERY_S, disk_bytes
 from backends.training.exits.recipe import ExitRecipe, held
 from backends.training.exits.run import ExitTraining, StageProgress, bind
 from backends.training.heads.fit import heads_problem
@@ -41,7 +41,8 @@ def train_heads(
         progress: called after every batch of answers, of hidden states, and every epoch, whose
             losses are the held-out KL of each layer in nats.
         save_every_s: seconds between states of the training on disk.
-        choices: further fields of `ExitRecipe`: kind, source, rows, epochs, rate, batch, seed.
+        choices: further fields of `ExitRecipe`: kind, source, rows, epochs, rate, batch, seed,
+            patience.
 
     Returns:
         The content of `heads.json`; `finished` is false when the time was up, and without any
@@ -65,5 +66,5 @@ def train_heads(
             return {"finished": False}
         backbone, train, held_out = found.backbone, found.train, found.held_out
         problem = heads_problem(recipe, backbone.head, train, held_out)
-        done = fit(out, recipe, problem, run.epochs(), save_every_s)
+        done = run.fit(problem, save_every_s)
         return run.ended(write_heads(out, recipe, backbone, done, train, held_out, found.pairs))

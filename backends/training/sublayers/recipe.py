@@ -29,6 +29,8 @@ class SublayerRecipe:
     threshold: float = 0.6
     seed: int = 0
     dtype: str = "float32"
+    revision: str | None = None
+    """Of a hub id."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, as JSON holds them."""

@@ -105,10 +105,10 @@ def find_sublayers(
     """
     recipe = SublayerRecipe(tuple(workloads), **choices)
     check(recipe, out)
-    directory = models.resolve(Model(model))
+    directory = models.resolve(Model(model, revision=recipe.revision))
     tokenizer = models.load_tokenizer(directory)
     stops = frozenset(models.stop_ids(directory, tokenizer))
-    executor = _executor(directory, Model(model, dtype=recipe.dtype))
+    executor = _executor(directory, Model(model, recipe.revision, dtype=recipe.dtype))
     prompts = read_prompts(recipe.prompts(), tokenizer, executor.max_len)
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -82,6 +82,8 @@ class FakeExits:
         if self.setting["measure"] == "never":
             run = DEPTH
         work = {"steps": 1, "layers_run": run, "layers_skipped": DEPTH - run, "layers_total": DEPTH}
+        if self.setting["measure"] != "never":
+            work |= {f"checks_layer_{x}": 1 for x in self.options["layers"] if x <= run}
         token = left.pop(0)
         if not left:
             del self.live[name]

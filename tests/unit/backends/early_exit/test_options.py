@@ -82,6 +82,15 @@ def test_a_threshold_that_never_passes_is_told() -> None:
     assert "can never be passed" in told(threshold=1, layers=[2])[0]
 
 
+def test_what_state_compares_after_one_layer_is_told() -> None:
+    (line,) = told(measure="state", layers=[4], threshold=0.5)
+    assert "after layer 4 alone compares it with the embedding, and not with layer 3, as" in line
+    assert told(measure="state", layers=[3, 4], threshold=0.5) == []
+    assert told(measure="state", layers=[1], threshold=0.5) == [], "the layer before is none"
+    assert told(measure="softmax", layers=[4], threshold=0.5) == []
+    assert told(measure="state") == [], "the bundled calibration's layer is nobody's choice"
+
+
 def test_a_bundled_calibration_that_does_not_hold_is_told() -> None:
     assert "calibrated with layers 3, 4, not 2, 4" in told(layers=[2, 4])[0]
     assert told(layers=[3, 4]) == []
@@ -158,6 +167,15 @@ def test_a_statement_names_the_workloads_that_it_speaks_of(tmp_path: Path) -> No
     own.write_text(json.dumps(json.loads(path.read_text()) | {"workloads": limits}))
     stated = plan_of(measure="state", calibration=str(own)).measured("bfloat16")
     assert stated.calibration_limits == dict.fromkeys(names, 99)
+    assert stated.calibration_data == {name: {"source": "bundled"} for name in names}
+
+
+def test_a_statement_holds_without_a_cache_of_prompts() -> None:
+    """Where later requests read what earlier ones' exits filled, texts are others."""
+    plan = plan_of(measure="state", prefix_caching=True)
+    assert plan.measured("bfloat16") == Measured()
+    (line,) = told(measure="state", prefix_caching=True)
+    assert "calibrated without prefix_caching: its thresholds are used" in line
 
 
 def test_a_calibration_of_another_measure_is_refused() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.training.exits import answers as exit_answers
+from backends.training.exits import kept as exit_kept
 from tests.support.engine import tiny_classifier
 from tests.support.engine.tiny_heads import train, write_model
 
@@ -17,7 +17,7 @@ def _no_answers_of_others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """The user's cache would spare a training the stage that a test is about."""
     with pytest.MonkeyPatch.context() as patch:
         kept = tmp_path_factory.mktemp("cache")
-        patch.setattr(exit_answers, "cache_folder", lambda: kept)
+        patch.setattr(exit_kept, "cache_folder", lambda: kept)
         yield
 
 
@@ -26,7 +26,7 @@ def _no_answers_of_other_tests(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = tmp_path_factory.mktemp("cache")
-    monkeypatch.setattr(exit_answers, "cache_folder", lambda: kept)
+    monkeypatch.setattr(exit_kept, "cache_folder", lambda: kept)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 from backends.early_exit.calibration.settings import Settings
 from backends.training.exits.recipe import ExitRecipe
 from harness.cli.calibrate import calibrate
-from harness.cli.train import train_heads
+from harness.cli.training.exits import train_heads
 
 OTHER_WORDS = {"rate": "lr"}
 RESOLVED = {"dtype"}

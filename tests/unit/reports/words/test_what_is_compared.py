@@ -237,6 +237,6 @@ def test_a_calibration_for_other_workloads_is_not_taken_for_the_cells(tmp_path: 
     other = dataclasses.replace(cell, reasons={"calibrated-otherwise": (2, "so it is")})
     assert techniques.calibrated(other) == "calibrated for others"
     assert techniques.statements([other]) == [
-        f"Full, calibrated on other workloads or lengths of answers than here: {long}"
+        f"Full, calibrated on other prompts or lengths of answers than here: {long}"
     ]
     assert techniques.statements([other, cell]) == [f"Full, calibrated: {long}"]

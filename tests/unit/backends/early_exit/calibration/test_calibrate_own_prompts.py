@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from backends.checkpoints import models
 from backends.early_exit.calibration.group import AnsweredGroup
 from backends.early_exit.calibration.losses import AnswerLosses
-from backends.early_exit.calibration.prompts import CalibrationPrompt
+from backends.early_exit.calibration.prompts import CalibrationPrompt, read_groups
 from backends.early_exit.calibration.settings import Settings
 from harness.core.errors import UserError
-from tests.support.exits.calibrating import SETTINGS, run
+from harness.core.files import sha256
+from tests.support.exits.calibrating import DEMO, SETTINGS, run
 from tests.support.exits.fake_exits import Opener
 
 
@@ -66,3 +68,38 @@ def test_an_answer_whose_score_cannot_be_found_is_refused() -> None:
     why = "--risk: workload humaneval, row 7 has no score: the row's tests cannot run: "
     with pytest.raises(UserError, match=why):
         AnswerLosses(settings, groups, Digits()).held(answered, answered)
+
+
+def test_the_file_that_prompts_came_from_is_stated_and_stored(
+    engines: Opener, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.jsonl"
+    found = run(tmp_path / "c.json", own_settings(path))
+    digest = sha256(path)
+    assert found.data == {"jsonl": {"source": str(path.resolve()), "sha256": digest}}
+    assert f"(80 jsonl) of source own.jsonl (sha256 {digest[:12]})" in found.statement
+    bundled = run(tmp_path / "d.json")
+    assert bundled.data == {"gsm8k": {"source": "bundled"}, "xsum": {"source": "bundled"}}
+    assert "(40 gsm8k, 40 xsum) of source bundled and" in bundled.statement
+
+
+def test_an_answer_that_its_row_bounds_is_cut_there(engines: Opener, tmp_path: Path) -> None:
+    groups = read_groups(
+        own_settings(tmp_path / "own.jsonl", max_new_tokens=3), DEMO, models.load_tokenizer(DEMO)
+    )
+    assert {prompt.limit for group in groups for prompt in group} == {3}
+    losses = AnswerLosses(own_settings(tmp_path / "own.jsonl"), groups, None)
+    full = [AnsweredGroup(((7, 8, 9),), 1, 1, 1)] * len(groups)
+    assert losses.told(full, stops=())["jsonl"] == {"max_new_tokens": 256, "cut": 1.0}
+    assert losses.told(full, stops=(9,))["jsonl"]["cut"] == 0.0
+
+
+def test_options_of_a_workload_are_stated_and_stored(engines: Opener, tmp_path: Path) -> None:
+    options = {"xsum": {"max_article_tokens": 20}}
+    found = run(tmp_path / "c.json", replace(SETTINGS, workload_options=options))
+    assert found.data["xsum"] == {"source": "bundled", "options": {"max_article_tokens": 20}}
+    assert "of source bundled (xsum: max_article_tokens 20) and" in found.statement
+    with pytest.raises(UserError, match="workload_options was "):
+        run(tmp_path / "c.json")
+    with pytest.raises(UserError, match="no workload 'humaneval' here"):
+        run(tmp_path / "d.json", replace(SETTINGS, workload_options={"humaneval": {}}))

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import backends
 from backends.checkpoints import exit_heads
+from backends.early_exit.sizes import read_sizes
+from backends.engine.model.architecture import EngineError
+from backends.engine.model.dimensions import tensor_shapes
+from backends.training.exits.backbone import architecture_of
+from harness.cli import calibrate as cli_calibrate
 from harness.core.errors import UserError
 from tests.support.exits.calibrating import DEMO, SETTINGS, run, wrong
 from tests.support.exits.fake_exits import Opener
@@ -65,6 +72,52 @@ def test_an_engine_that_refuses_a_prompt_is_told_in_one_line(
     with pytest.raises(UserError, match=r"workload gsm8k, row \w+: too long"):
         run(tmp_path / "c.json")
     assert engines.opened[0].closed
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+            "too little memory (CUDA out of memory. Tried to allocate 2.00 GiB.); less is needed "
+            "with --option max_model_len=N, --option kv_cache_gib=N or --option 'engine=",
+        ),
+        (
+            RuntimeError("CUDA out of memory occurred when warming up sampler"),
+            "too little memory (CUDA out of memory occurred",
+        ),
+        (MemoryError(), "too little memory (MemoryError)"),
+        (
+            ValueError("Free memory on device cuda:0 (3/80 GiB) on startup is less than desired"),
+            "end what holds the memory, or give --option 'engine={gpu_memory_utilization: 0.5}'",
+        ),
+        (
+            EngineError("position 9: the final head's logits are NaN"),
+            "--dtype float32: position 9: the final head's logits are NaN; take --dtype bfloat16",
+        ),
+    ],
+)
+def test_what_an_engine_breaks_at_is_one_line_that_says_what_to_do(
+    engines: Opener, tmp_path: Path, error: Exception, told: str
+) -> None:
+    def breaks() -> None:
+        raise error
+
+    engines.on_poll = breaks
+    with pytest.raises(UserError) as refused:
+        run(tmp_path / "c.json")
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert engines.opened[0].closed
+
+
+def test_what_is_no_lack_of_memory_stays_what_it_is(engines: Opener, tmp_path: Path) -> None:
+    def breaks() -> None:
+        raise RuntimeError("a mistake of ours")
+
+    engines.on_poll = breaks
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        run(tmp_path / "c.json")
 
 
 @pytest.mark.parametrize(
@@ -163,3 +216,39 @@ def test_the_backends_warnings_are_handed_on(
     assert heard == ["first", "second"]
     ((name, model, options),) = asked
     assert (name, model.name, options) == ("vllm-early-exit", "demo", SETTINGS.options())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}, "yarn"),
+        ({"attention_bias": True}, "attention_bias"),
+    ],
+)
+def test_a_model_that_vllm_alone_computes_is_calibrated_there(
+    engines: Opener, tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    model = Path(shutil.copytree(DEMO, tmp_path / "model"))
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | change))
+    settings = replace(SETTINGS, model=str(model))
+    found = run(tmp_path / "c.json", settings, candidates=((2, 4), (3, 5)))
+    assert found.layers == (2, 4)
+    assert cli_calibrate._layers("all", str(model), None) == (1, 2, 3, 4, 5, 6, 7)
+    with pytest.raises(UserError, match=words):
+        run(tmp_path / "d.json", replace(settings, backend="own-early-exit"))
+
+
+def test_a_size_that_is_missing_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    config = json.loads((DEMO / "config.json").read_text())
+    path.write_text(json.dumps(config | {"intermediate_size": "many"}))
+    with pytest.raises(UserError, match=r"config\.json: intermediate_size: expected a positive wh"):
+        read_sizes(tmp_path)
+    shape = architecture_of(DEMO)
+    found = read_sizes(DEMO)
+    assert (found.layers, found.positions) == (shape.layers, shape.positions)
+    layer = [
+        math.prod(s) for name, s in tensor_shapes(shape) if ".layers.0." in name and len(s) > 1
+    ]
+    assert found.head_layers == shape.vocabulary * shape.width / sum(layer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +11,16 @@ from typing import Any
 import pytest
 
 import backends
+from backends.early_exit.calibration import calibrate
 from backends.early_exit.calibration.answers import SUFFIX
-from backends.early_exit.calibration.files import open_calibration
+from backends.early_exit.calibration.files import Calibration, open_calibration
 from backends.early_exit.calibration.group import AnsweredGroup
 from backends.early_exit.calibration.learn_then_test import accepted, p_value
 from backends.early_exit.calibration.losses import AnswerLosses, HeldQuality
 from backends.early_exit.calibration.outcome import NotHeldError
 from backends.early_exit.calibration.prompts import CalibrationPrompt
 from backends.early_exit.calibration.settings import Settings
+from backends.early_exit.sizes import NamedSizes
 from harness.core.errors import UserError
 from harness.core.nouns import Model
 from tests.support.exits.calibrating import DEMO, GRID, SETTINGS, run, wrong
@@ -40,6 +43,34 @@ def test_the_set_with_the_fewest_layers_is_chosen(engines: Opener, tmp_path: Pat
     assert two["mean_exit_layer"] == found.chosen.mean_exit_layer < three["mean_exit_layer"]
     assert "the best of 3 sets of layers" in found.statement
     assert open_calibration(tmp_path / "c.json", DEMO) == found
+
+
+def test_what_checks_cost_is_part_of_the_choice(
+    engines: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of softmax, whose checks read a head: `state` has none to read."""
+    sets = ((4,), (2, 4))
+    softmax = replace(SETTINGS, measure="softmax")
+    for number, (settings, head, chosen) in enumerate(
+        ((softmax, 0.01, (2, 4)), (softmax, 10.0, (4,)), (SETTINGS, 10.0, (2, 4)))
+    ):
+        sizes = NamedSizes(8, 1024, head)
+        monkeypatch.setattr(calibrate, "read_sizes", lambda _, sizes=sizes: sizes)
+        found = run(tmp_path / f"{number}.json", settings, candidates=sets)
+        assert found.layers == chosen
+        one, two = found.candidates
+        assert one["mean_exit_layer"] == 4 > two["mean_exit_layer"]
+        cost = one["cost_layers"] - one["mean_exit_layer"]
+        assert cost == pytest.approx(head if settings is softmax else 0), "one check a token"
+        assert 1 < two_checks(found, tmp_path) < 2
+
+
+def two_checks(found: Calibration, folder: Path) -> float:
+    """Checks of a token where two layers are checked, by the answers."""
+    path = next(folder.glob(f"*.layers-2-4{SUFFIX}"))
+    groups = [json.loads(line) for line in path.read_text().splitlines()]
+    asked = [one for one in groups if one.get("threshold") == found.thresholds[0]]
+    return float(sum(one["checks"] for one in asked) / sum(one["steps"] for one in asked))
 
 
 def test_the_full_model_answers_once_for_all_sets(engines: Opener, tmp_path: Path) -> None:
@@ -70,6 +101,25 @@ def test_sets_are_taken_up_where_a_calibration_ended(engines: Opener, tmp_path: 
     assert found == run(tmp_path / "whole.json", candidates=SETS)
     # one group at most was asked twice
     assert before + again <= engines.decoded() - before - again + 1
+
+
+def test_sets_that_are_tried_one_after_the_other_are_choices(
+    engines: Opener, tmp_path: Path
+) -> None:
+    assert run(tmp_path / "a.json", replace(SETTINGS, layers=(3, 5))).earlier_choices == 0
+    second = run(tmp_path / "b.json", replace(SETTINGS, layers=(2, 4)))
+    assert second.statement.endswith(
+        "; after 1 earlier choice on these prompts, not corrected for."
+    )
+    both = run(tmp_path / "c.json", candidates=((3, 5), (2, 4)))
+    assert both.earlier_choices == 2, "its own sets are one choice"
+    kept = tuple(str(tmp_path / f"{name}.json") for name in "abc")
+    fresh = run(tmp_path / "d.json", replace(SETTINGS, without=kept))
+    assert fresh.earlier_choices == 0, "other prompts"
+    (tmp_path / "other").mkdir()
+    heads = replace(SETTINGS, measure="softmax")
+    assert run(tmp_path / "e.json", heads).earlier_choices == 0, "another measure"
+    assert run(tmp_path / "other" / "a.json").earlier_choices == 0
 
 
 def test_where_no_set_holds_that_is_said(engines: Opener, tmp_path: Path) -> None:
@@ -185,6 +235,7 @@ def test_our_own_engine_gives_a_calibration_that_it_uses(tmp_path: Path) -> None
     assert found.test == "exact binomial"
     assert 3 <= found.chosen.mean_exit_layer < 5
     assert found.chosen.early_exit_rate > 0.3
+    assert 1 < found.chosen.checks < 2, "the first exit is asked always, the second by the rest"
     options = {"measure": "softmax", "calibration": str(tmp_path / "c.json")}
     opened = backends.open_backend("own-early-exit", DEMO, Model("demo", dtype="float32"), options)
     try:

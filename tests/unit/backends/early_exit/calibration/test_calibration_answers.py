@@ -82,7 +82,9 @@ def test_answers_to_something_else_are_not_taken_up(
     with pytest.raises(UserError) as refused:
         run(tmp_path / "c.json", replace(SETTINGS, **change))
     assert told in str(refused.value)
-    assert "choose another --out" in str(refused.value)
+    kept = tmp_path / "c.json.answers.jsonl"
+    assert f"another --out, and other prompts with --without {kept} (on" in str(refused.value)
+    assert "delete" not in str(refused.value)
     assert len(engines.opened) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,3 +69,20 @@ def test_the_statement_names_mixture_batch_and_earlier_choices() -> None:
     alone = statement(ONE, {"gsm8k": 30}, 0.5)
     assert "at least 0.75 at threshold 0.5, for prompts drawn like these" in alone
     assert alone.endswith("decoded one at a time in float32.")
+
+
+def test_the_statement_names_where_the_rows_are_from() -> None:
+    counts = {"gsm8k": 30, "humaneval": 10}
+    data = {"gsm8k": {"source": "hub"}, "humaneval": {"source": "hub", "rows": "mbpp"}}
+    told = statement(TWO, counts, 0.5, data=data)
+    assert "(30 gsm8k, 10 humaneval) of source hub (humaneval: rows of mbpp), " in told
+    files: dict[str, dict[str, Any]] = {
+        "gsm8k": {"source": "/a/gsm8k", "options": {"mix": "80:20"}},
+        "humaneval": {"source": "/a/he.jsonl", "sha256": "0123456789abcdef"},
+    }
+    assert (
+        "(gsm8k: source gsm8k, mix 80:20; humaneval: source he.jsonl (sha256 0123456789ab)), "
+        in statement(TWO, counts, 0.5, data=files)
+    )
+    own = replace(ONE, backend="own-early-exit")
+    assert statement(own, {"gsm8k": 30}, 0.5).endswith("in float32 by own-early-exit.")

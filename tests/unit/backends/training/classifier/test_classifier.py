@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from backends import warnings
 from backends.checkpoints import models
 from backends.checkpoints.classifier import open_classifier
 from backends.seen import read_marks
@@ -18,6 +19,7 @@ from backends.training.classifier import display as classifier_display
 from backends.training.exits import run as exit_run
 from backends.training.exits.data import read_prompts
 from backends.training.exits.recipe import ExitRecipe
+from harness.core.nouns import Model
 from tests.support.engine.tiny_classifier import train
 from tests.support.engine.tiny_heads import StandInKillError, greedy, killer
 
@@ -185,3 +187,19 @@ def test_training_that_gains_nothing_says_so(model: Path, classified: Path, tmp_
     assert classifier_display.report_lines(content)[-1] == classifier_display.NOTHING_LEARNT
     sound = json.loads((classified / "classifier.json").read_text())
     assert classifier_display.NOTHING_LEARNT not in classifier_display.report_lines(sound)
+
+
+def test_a_classifier_of_some_layers_keeps_their_states_alone(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(StandInKillError):
+        train(model, tmp_path, layers="2", progress=killer("epochs", 1))
+    kept = sum(path.stat().st_size for path in (tmp_path / "state").glob("*.states"))
+    content = train(model, tmp_path, layers="2")
+    assert (content["layers"], open_classifier(tmp_path, model).layers) == ([2], (2,))
+    report = content["report"]
+    positions = report["training"]["positions"] + report["held_out"]["positions"]
+    assert kept == 2 * positions * 32 * 4, "of layer 2 and the last, float32"
+    assert report["exits"]["all"]["0.5"]["layers_run"] <= 4
+    options = {"measure": "classifier", "classifier": str(tmp_path), "threshold": 0.5}
+    for layers, told in (([2], []), ([1, 2], ["not trained after layer 1"])):
+        lines = warnings("own-early-exit", Model(str(model)), {**options, "layers": layers})
+        assert [line.partition("was ")[2] for line in lines] == told

@@ -123,7 +123,7 @@ def test_a_linear_rule_is_learnt_from_unbalanced_classes(tmp_path: Path) -> None
     problem = classifier_problem(train, held_out, (taught, asked), scale, CPU)
     done = fit(tmp_path, recipe, problem, lambda state: True)
     confidence = confidences(held_out, *scale.folded(done.best[0]))
-    report = held_out_report(held_out, (1, 2, 3), asked, confidence)
+    report = held_out_report(held_out, (1, 2, 3), asked, confidence, depth=4)
     for layer in ("1", "2", "3"):
         figures = report["layers"][layer]["all"]
         assert figures["auc"] > 0.98
@@ -174,13 +174,16 @@ def test_figures_of_a_layer_with_one_class_and_of_thresholds_nobody_passes() -> 
     cache = Cache(torch.zeros(3, 3, 1), [0, 1, 3], ["gsm8k", "xsum"])
     agrees = torch.tensor([[True, False, True], [True, True, True]])
     confidence = torch.tensor([[0.5, 0.6, 0.95], [0.96, 0.1, 0.1]])
-    report = held_out_report(cache, (1, 2), Labels(agrees, confidence), confidence)
+    report = held_out_report(cache, (1, 2), Labels(agrees, confidence), confidence, depth=3)
     first, second = report["layers"]["1"], report["layers"]["2"]
     assert first["all"]["over"]["0.5"] == {"share": 0.66667, "precision": 0.5}  # strictly over
     assert first["all"]["over"]["0.95"] == {"share": 0.0, "precision": None}
     assert (first["all"]["auc"], first["gsm8k"]["auc"], second["all"]["auc"]) == (0.5, None, None)
     assert first["gsm8k"]["positions"] == 1
     assert second["all"]["balanced_accuracy"] == pytest.approx(1 / 3, abs=1e-5)
+    deeper = held_out_report(cache, (1, 2), Labels(agrees, confidence), confidence, depth=9)
+    told = deeper["exits"]["all"]["0.95"]
+    assert told == {"layers_run": 6.6667, "skipped": 0.25926, "agreement": 1.0}, "2 of 3 run all 9"
     exits = report["exits"]["all"]
     assert exits["0.5"] == {"layers_run": 1.3333, "skipped": 0.55556, "agreement": 0.66667}
     assert exits["0.95"] == {"layers_run": 2.6667, "skipped": 0.11111, "agreement": 1.0}

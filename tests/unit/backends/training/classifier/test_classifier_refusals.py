@@ -84,7 +84,11 @@ def test_weights_that_are_not_numbers_are_named(model: Path, tmp_path: Path) -> 
     ("arguments", "message"),
     [
         (["--workload", "gsm9k"], "--workload: unknown workload 'gsm9k'; did you mean 'gsm8k'?"),
-        (["--workload", "gsm8k", "--layers", "2"], "No such option: --layers"),
+        (
+            ["--workload", "gsm8k", "--layers", "8"],
+            "--layers: no exit after layer 8: expected 1 to 7",
+        ),
+        (["--workload", "gsm8k", "--kind", "full"], "No such option: --kind"),
     ],
 )
 def test_the_command_says_it_in_one_line(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from backends.checkpoints import models
 from backends.training.exits import answers as exit_answers
 from backends.training.exits.answers import answers, position_bytes
 from backends.training.exits.data import TrainPrompt
+from backends.training.exits.kept import KeptAnswers
 from backends.training.exits.memory import in_halves
 from backends.training.exits.recipe import STATE
 from harness.core.errors import UserError
@@ -56,24 +58,61 @@ def test_another_training_on_the_same_prompts_takes_the_answers_that_are_there(
             train(model, tmp_path / out, layers=layers, progress=until_the_states)
         assert ("answers" in seen) == (out == "one")
     kept, again = (tmp_path / out / STATE / "answers.jsonl" for out in ("one", "other"))
-    assert kept.read_bytes() == again.read_bytes()
+    assert made_in(kept) == made_in(again)
+
+
+def made_in(path: Path) -> dict[int, list[int]]:
+    """Answers by their prompt's place."""
+    return {
+        number: ids for line in path.read_text().splitlines() for number, ids in json.loads(line)
+    }
+
+
+def test_fewer_and_more_rows_take_what_is_there(model: Path, tmp_path: Path) -> None:
+    seen: dict[int, list[tuple[int, int]]] = {}
+    for rows in (6, 4, 9):
+        seen[rows] = []
+
+        def until_the_states(progress: Any, asked: list[tuple[int, int]] = seen[rows]) -> None:
+            if progress.stage == "answers":
+                asked.append((progress.done, progress.total))
+            killer("hidden states, training", 0)(progress)
+
+        with pytest.raises(StandInKillError):
+            train(model, tmp_path / str(rows), rows=rows, progress=until_the_states)
+    assert seen == {6: [(0, 6)], 4: [], 9: [(6, 9)]}
+    six, nine = (made_in(tmp_path / name / STATE / "answers.jsonl") for name in ("6", "9"))
+    assert {number: nine[number] for number in six} == six
+
+
+def test_what_was_answered_before_a_stop_is_kept_for_others(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stops, like = models.stop_ids(model), torch.zeros(1)
+    kept = KeptAnswers(tmp_path / "kept.jsonl")
+    (tmp_path / STATE).mkdir()
+
+    def killed(done: int) -> bool:
+        if done:
+            raise StandInKillError
+        return True
+
+    monkeypatch.setattr(exit_answers, "BATCH", 3)
     with pytest.raises(StandInKillError):
-        train(model, tmp_path / "rows", rows=7, progress=killer("answers", 0))
+        answers(tmp_path, PROMPTS, model, stops, like, killed, kept)
+    assert len(kept.find(PROMPTS)) == 3
+    assert kept.find([replace(PROMPTS[0], limit=23)]) == {}, "another limit, another answer"
 
 
 def test_kept_answers_that_are_not_whole_are_made_anew(model: Path, tmp_path: Path) -> None:
     (tmp_path / STATE).mkdir()
-    kept = tmp_path / "kept.jsonl"
-    kept.write_text("[[0, [5, 6]]]\n")
+    kept = KeptAnswers(tmp_path / "kept.jsonl")
+    kept.path.write_text('[[0, [5, 6]]]\n5\n["x", 7]\n["x", ["y"]]\n["x", []]\n\'\n')
     stops, like = models.stop_ids(model), torch.zeros(1)
     found = answers(tmp_path, PROMPTS, model, stops, like, lambda done: True, kept)
     assert found == answered(model, tmp_path / "plain")
-    assert {n for line in kept.read_text().splitlines() for n, _ in json.loads(line)} == {
-        0,
-        1,
-        2,
-        3,
-    }
+    assert found is not None
+    assert kept.find(PROMPTS) == dict(enumerate(found))
 
 
 def test_on_a_gpu_batches_are_of_what_its_free_memory_holds(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from backends.training.exits.data import read_prompts
 from backends.training.exits.recipe import STATE, ExitRecipe, check_recipe
 from harness.core.errors import UserError
 from tests.support.engine.tiny_heads import StandInKillError, killer, train
+from workloads.prompts import encode_prompt
 
 
 def own_prompts(path: Path) -> Path:
@@ -62,3 +64,34 @@ def test_what_is_no_own_prompt_is_refused(recipe: ExitRecipe, words: str) -> Non
         check_recipe(recipe)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_row_s_own_bound_is_its_answer_s(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    rows: list[dict[str, object]] = [{"prompt": f"Say {n}.", "max_new_tokens": 3} for n in range(3)]
+    rows += [{"prompt": "Say it all."}, {"prompt": "Say more.", "max_new_tokens": 900}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = ExitRecipe("", (1,), ("jsonl",), source=str(path))
+    tokenizer = models.load_tokenizer(models.BUNDLED["demo"])
+    found = read_prompts(recipe, tokenizer, 4096)
+    assert sorted(prompt.limit for prompt in found) == [3, 3, 3, 256, 256]
+    short = read_prompts(recipe, tokenizer, 100)
+    assert [prompt.limit for prompt in short] == [3, 3, 3], "the others do not fit"
+
+
+def test_rows_are_chosen_and_cut_as_in_an_experiment() -> None:
+    tokenizer = models.load_tokenizer(models.BUNDLED["demo"])
+    whole = ExitRecipe("", (1,), ("xsum", "gsm8k"), rows=8)
+    options = {"xsum": {"max_article_tokens": 20, "article_limit": 200}}
+    check_recipe(cut := replace(whole, workload_options=options))
+    plain, own = (read_prompts(recipe, tokenizer, 4096) for recipe in (whole, cut))
+    for prompt in own[:8]:
+        assert prompt.ids == encode_prompt(tokenizer, "xsum", prompt.data, 20)
+        assert len(tokenizer.encode(prompt.data["document"], add_special_tokens=False)) < 200
+    assert max(len(prompt.ids) for prompt in own[:8]) < min(len(p.ids) for p in plain[:8])
+    assert own[8:] == plain[8:], "an option is of its workload alone"
+    with pytest.raises(UserError, match="--workload-option: no workload 'xsun' here; did you mean"):
+        check_recipe(replace(whole, workload_options={"xsun": {}}))
+    wrong = {"gsm8k": {"max_article_tokens": 20}}
+    with pytest.raises(UserError, match="option 'max_article_tokens' is for cnn_dailymail and xs"):
+        read_prompts(replace(whole, workload_options=wrong), tokenizer, 4096)

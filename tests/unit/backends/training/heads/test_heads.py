@@ -184,3 +184,15 @@ def test_the_demo_models_shape_gives_the_papers_quarters() -> None:
     assert parse_layers(None, 32) == (8, 16, 24)
     assert parse_layers(None, 2) == (1,)
     assert parse_layers("all", 4) == (1, 2, 3)
+
+
+def test_layers_that_learnt_nothing_are_named(model: Path, trained: Path, tmp_path: Path) -> None:
+    content = train(model, tmp_path, rate=30.0, epochs=2, patience=1)
+    lines = heads_display.report_lines(content)
+    assert lines[-2:] == [heads_display.nothing_learnt(layer) for layer in ("1", "3")]
+    assert lines[-1].startswith(
+        "layer 3: no epoch did better on the held-out rows than the original"
+    )
+    assert (content["report"]["training"]["epochs"], content["recipe"]["patience"]) == (1, 1)
+    sound = heads_display.report_lines(json.loads((trained / "heads.json").read_text()))
+    assert not any("no epoch did better" in line for line in sound)

@@ -1,0 +1,1 @@
+"""Commands of `train`, and the options that they have in common."""

@@ -1,0 +1,1 @@
+"""Remarks on a trial that leave it valid."""

@@ -1,0 +1,46 @@
+"""A folder whose report says that its training came to the end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backends.training.classifier.train import train_classifier
+from backends.training.drafts.train import train_drafts
+from harness.core.errors import UserError
+from tests.support.engine.tiny_heads import train
+
+TRAININGS: dict[str, Callable[[Path, Path], object]] = {
+    "heads": lambda model, out: train(model, out, epochs=1),
+    "classifier": lambda model, out: train_classifier(str(model), ["gsm8k"], out, rows=8, epochs=1),
+    "draft_head": lambda model, out: train_drafts(
+        "medusa", str(model), ["gsm8k"], out, rows=8, epochs=1
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TRAININGS)
+def test_a_finished_folder_without_its_tensors_is_told_and_trained_anew_on_demand(
+    model: Path, tmp_path: Path, kind: str
+) -> None:
+    again, out = TRAININGS[kind], tmp_path / "out"
+    again(model, out)
+    report = out / f"{kind}.json"
+    (tensors,) = out.glob("*.safetensors")
+    whole = tensors.read_bytes()
+    for broken in (whole[: len(whole) // 2], None):
+        tensors.write_bytes(broken) if broken is not None else tensors.unlink()
+        with pytest.raises(UserError) as refused:
+            again(model, out)
+        assert str(refused.value).startswith(f"{report}: this training had come to its end, and")
+        assert f"; remove {out} for the same command to train anew" in str(refused.value)
+        assert "\n" not in str(refused.value)
+    shutil.rmtree(out)
+    assert again(model, out) is not None
+    assert tensors.read_bytes() == whole
+    assert json.loads(report.read_text())["finished"]
+    assert again(model, out) == json.loads(report.read_text())

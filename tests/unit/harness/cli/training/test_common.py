@@ -1,0 +1,26 @@
+"""What `--workload-option` gives to which workload."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.cli.training.common import workload_options
+from harness.core.errors import UserError
+
+BOTH = ("xsum", "gsm8k")
+
+
+def test_a_key_goes_to_all_workloads_or_to_the_one_before_the_dot() -> None:
+    assert workload_options(None, BOTH) is None
+    assert workload_options(["split=train"], BOTH) == {name: {"split": "train"} for name in BOTH}
+    assert workload_options(["xsum.max_article_tokens=512", 'mix="80:20"'], BOTH) == {
+        "xsum": {"max_article_tokens": 512, "mix": "80:20"},
+        "gsm8k": {"mix": "80:20"},
+    }
+
+
+@pytest.mark.parametrize("text", ["mix", "=3", "mix=[", "mix={"])
+def test_what_is_no_option_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UserError, match="--workload-option: ") as refused:
+        workload_options([text], BOTH)
+    assert "\n" not in str(refused.value)
