@@ -44,8 +44,8 @@ from pathlib import Path
 from types import CodeType
 
 from harness.core.errors import UserError
+from harness.core.processes.cores import usable_cores
 from workloads.sandbox import policy
-from workloads.sandbox.cpus import usable_cpus
 
 DEFAULT_TIMEOUT_S = 5.0
 _START_LIMIT_S = 60.0
@@ -118,7 +118,7 @@ def run_programs(
     def run(program: UntrustedProgram) -> SandboxResult:
         return run_program(program, timeout_s=timeout_s)
 
-    width = usable_cpus()
+    width = usable_cores()
     with ThreadPoolExecutor(max_workers=width, thread_name_prefix="sandbox") as pool:
         results = list(pool.map(run, programs))
     return [
