@@ -21,7 +21,7 @@ class NamedSizes:
     """What a product with the final head reads, in layers: weights of the head over a layer's."""
 
 
-def read_sizes(directory: Path) -> NamedSizes:
+def named_sizes(directory: Path) -> NamedSizes:
     """Of the checkpoint in `directory`. Raises `UserError` for a size that is missing or none."""
     config = models.read_config(directory)
 

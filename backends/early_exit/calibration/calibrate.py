@@ -46,7 +46,7 @@ from backends.early_exit.calibration.settings import (
     trained_folder,
     training_report,
 )
-from backends.early_exit.sizes import read_sizes
+from backends.early_exit.sizes import named_sizes
 from backends.pins import code_digest
 from backends.seen import MARKS, joined_marks
 from harness.core.errors import UserError
@@ -115,7 +115,7 @@ def calibrate(
             if warn is not None:
                 warn(line)
         runs.append(_Run(own, directory, trained, progress, warn, runs[0] if runs else None))
-    head = read_sizes(directory).head_layers if settings.measure == "softmax" else 0.0
+    head = named_sizes(directory).head_layers if settings.measure == "softmax" else 0.0
     found = _cheapest(runs, out, head)
     write_calibration(out, found)
     return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backends.early_exit.calibration.group import AnsweredGroup
 from backends.early_exit.calibration.settings import VLLM, Settings
 from backends.early_exit.calibration.unseen import seen_rows, unseen
-from backends.early_exit.sizes import read_sizes
+from backends.early_exit.sizes import named_sizes
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import Request, canonical_json
@@ -54,7 +54,7 @@ def read_groups(
     seen = seen_rows(report, settings.without, directory, tokenizer)
     # of vLLM's models our engine does not compute all
     if settings.backend == VLLM:
-        positions = settings.longest(read_sizes(directory).positions)
+        positions = settings.longest(named_sizes(directory).positions)
     else:
         positions = settings.longest(architecture_of(directory).positions)
     read = [

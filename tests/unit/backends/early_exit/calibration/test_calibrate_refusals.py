@@ -14,7 +14,7 @@ import torch
 
 import backends
 from backends.checkpoints import exit_heads
-from backends.early_exit.sizes import read_sizes
+from backends.early_exit.sizes import named_sizes
 from backends.engine.model.architecture import EngineError
 from backends.engine.model.dimensions import tensor_shapes
 from backends.training.exits.backbone import architecture_of
@@ -244,9 +244,9 @@ def test_a_size_that_is_missing_is_named(tmp_path: Path) -> None:
     config = json.loads((DEMO / "config.json").read_text())
     path.write_text(json.dumps(config | {"intermediate_size": "many"}))
     with pytest.raises(UserError, match=r"config\.json: intermediate_size: expected a positive wh"):
-        read_sizes(tmp_path)
+        named_sizes(tmp_path)
     shape = architecture_of(DEMO)
-    found = read_sizes(DEMO)
+    found = named_sizes(DEMO)
     assert (found.layers, found.positions) == (shape.layers, shape.positions)
     layer = [
         math.prod(s) for name, s in tensor_shapes(shape) if ".layers.0." in name and len(s) > 1

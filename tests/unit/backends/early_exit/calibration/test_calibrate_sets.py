@@ -55,7 +55,7 @@ def test_what_checks_cost_is_part_of_the_choice(
         ((softmax, 0.01, (2, 4)), (softmax, 10.0, (4,)), (SETTINGS, 10.0, (2, 4)))
     ):
         sizes = NamedSizes(8, 1024, head)
-        monkeypatch.setattr(calibrate, "read_sizes", lambda _, sizes=sizes: sizes)
+        monkeypatch.setattr(calibrate, "named_sizes", lambda _, sizes=sizes: sizes)
         found = run(tmp_path / f"{number}.json", settings, candidates=sets)
         assert found.layers == chosen
         one, two = found.candidates
