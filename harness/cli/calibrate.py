@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.training.common import Revision, WorkloadOption, named_value, workload_options
+from harness.cli.training.common import (
+    Revision,
+    Source,
+    WorkloadOption,
+    named_value,
+    workload_options,
+)
 from harness.core.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -63,7 +69,7 @@ def calibrate(
     ] = 0.95,
     rows: Annotated[int | None, typer.Option(help="Of each workload; 100 by default.")] = None,
     revision: Revision = None,
-    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
+    source: Source = "bundled",
     max_new_tokens: MaxNewTokens = None,
     workload_option: WorkloadOption = None,
     without: Without = None,
@@ -140,11 +146,11 @@ def _metric(risk: str) -> str:
 
 def _layers(text: str, model: str, revision: str | None) -> tuple[int, ...]:
     from backends.checkpoints import models
-    from backends.early_exit.sizes import read_sizes
+    from backends.early_exit.sizes import named_sizes
     from backends.training.heads.recipe import parse_layers
     from harness.core.nouns import Model
 
-    return parse_layers(text, read_sizes(models.resolve(Model(model, revision))).layers)
+    return parse_layers(text, named_sizes(models.resolve(Model(model, revision))).layers)
 
 
 def _grid(text: str | None) -> tuple[float, ...] | None:

@@ -8,7 +8,19 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.training import exits
-from harness.cli.training.common import Longest, Minutes, Revision
+from harness.cli.training.common import (
+    Batch,
+    Epochs,
+    LearntWorkloads,
+    Longest,
+    Minutes,
+    OrderSeed,
+    Rate,
+    Revision,
+    Rows,
+    Source,
+    TrainedModel,
+)
 
 train_app = typer.Typer(
     help="Train exit heads, the exit classifier, draft heads, the demo model or classifiers with "
@@ -55,10 +67,10 @@ train_app.command("classifier")(exits.train_classifier)
 
 @train_app.command("sublayers")
 def train_sublayers(
-    model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
+    model: TrainedModel,
     workload: Annotated[str, typer.Option(help="Whose train split to search on: W or W,W2.")],
     out: Annotated[Path, typer.Option(help="Folder for the set, written at the end.")],
-    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
+    source: Source = "bundled",
     rows: Annotated[int, typer.Option(help="Of each workload.")] = 4,
     iterations: Annotated[int, typer.Option(help="Sets to try.")] = 200,
     drafts: Annotated[int, typer.Option(help="Most of a verification.")] = 12,
@@ -94,15 +106,15 @@ def train_sublayers(
 
 @train_app.command("eagle")
 def train_eagle(
-    model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
-    workload: Annotated[str, typer.Option(help="Whose train split to learn on: W or W,W2.")],
+    model: TrainedModel,
+    workload: LearntWorkloads,
     out: Annotated[Path, typer.Option(help="Folder for the head and the state to resume from.")],
     drafts: Annotated[int, typer.Option(help="Drafts in a row to train for.")] = 3,
-    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
-    rows: Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")] = None,
-    epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 12,
-    lr: Annotated[float, typer.Option(help="Adam's rate.")] = 2e-3,
-    batch: Annotated[int, typer.Option(help="Answers a step.")] = 32,
+    source: Source = "bundled",
+    rows: Rows = None,
+    epochs: Epochs = 12,
+    lr: Rate = 2e-3,
+    batch: Batch = 32,
     decay: Annotated[float, typer.Option(help="Weight of a draft against the one before.")] = 0.8,
     seed: Annotated[int, typer.Option(min=0, help="Of rows, their order and the weights.")] = 0,
     revision: Revision = None,
@@ -131,16 +143,16 @@ def train_eagle(
 
 @train_app.command("medusa")
 def train_medusa(
-    model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
-    workload: Annotated[str, typer.Option(help="Whose train split to learn on: W or W,W2.")],
+    model: TrainedModel,
+    workload: LearntWorkloads,
     out: Annotated[Path, typer.Option(help="Folder for the heads and the state to resume from.")],
     drafts: Annotated[int, typer.Option(help="Heads, one for each draft.")] = 3,
-    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
-    rows: Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")] = None,
-    epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 12,
-    lr: Annotated[float, typer.Option(help="Adam's rate.")] = 2e-3,
-    batch: Annotated[int, typer.Option(help="Answers a step.")] = 32,
-    seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
+    source: Source = "bundled",
+    rows: Rows = None,
+    epochs: Epochs = 12,
+    lr: Rate = 2e-3,
+    batch: Batch = 32,
+    seed: OrderSeed = 0,
     revision: Revision = None,
     max_new_tokens: Longest = None,
     minutes: Minutes = None,

@@ -1,4 +1,4 @@
-"""Options that several `train` commands have."""
+"""Options that several commands have that learn or calibrate on a model's own answers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ import typer
 
 from harness.core.errors import UserError
 
+TrainedModel = Annotated[str, typer.Option(help="Bundled name, hub id or folder.")]
+LearntWorkloads = Annotated[str, typer.Option(help="Whose train split to learn on: W or W,W2.")]
+Source = Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")]
+Rows = Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")]
+Epochs = Annotated[int, typer.Option(help="At the most; the cosine's length.")]
+Rate = Annotated[float, typer.Option(help="Adam's rate.")]
+Batch = Annotated[int, typer.Option(help="Answers a step.")]
+OrderSeed = Annotated[int, typer.Option(min=0, help="Of rows and their order.")]
 Minutes = Annotated[float | None, typer.Option(min=0.1, help="Stop after this time, resumable.")]
 Patience = Annotated[
     int, typer.Option(help="Epochs without a better held-out loss, after which it ends.")
