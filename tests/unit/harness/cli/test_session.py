@@ -25,8 +25,8 @@ from harness.core.nouns import (
     Sampling,
     Trial,
 )
-from harness.experiment.config import parse_experiment
 from results.compare.pairing import data_rows
+from tests.support.harness.resolved import trials
 from tests.support.tiny_llama import EOS_ID, write_tiny_llama
 from workloads import WORKLOADS, arrivals, prompts
 from workloads.measured import load_prompts
@@ -66,19 +66,6 @@ def test_a_served_model_is_opened_without_weights(tmp_path: Path) -> None:
     session = open_session(trial)
     assert session.stop_ids == (EOS_ID,)
     session.close()
-
-
-def trials(model: Path, **changes: Any) -> list[Trial]:
-    content = {
-        "name": "x",
-        "model": str(model),
-        "backends": ["scripted"],
-        "workloads": ["gsm8k"],
-        "load": [{"kind": "closed", "concurrency": 1}],
-        "requests": 6,
-    }
-    experiment = parse_experiment(content | changes, "x.yaml", wiring.known())
-    return wiring.resolve(experiment).trials()
 
 
 def session(model: Path, backend: Silent) -> EngineSession:
