@@ -108,7 +108,7 @@ def test_a_model_without_exits_is_one_graph_inside_what_counts_its_steps(
         self.model.layers = nn.ModuleList()
 
     monkeypatch.setattr(LlamaForCausalLM, "__init__", init)
-    config = SimpleNamespace(compilation_config=compilation)
+    config = SimpleNamespace(compilation_config=compilation, additional_config={})
     causal: Any = EarlyExitLlamaForCausalLM(vllm_config=config)
     (graph,) = causal.whole
     assert (graph.runtime_mode, graph.unwrap()) == (CUDAGraphMode.FULL, causal.model)
