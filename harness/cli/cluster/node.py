@@ -67,8 +67,12 @@ class NodeWorker:
         self._shares: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         threading.Thread(target=self._work, daemon=True).start()
 
+    def ready(self) -> None:
+        """Answers as soon as this process can."""
+
     def describe(self, trials: Sequence[Trial]) -> NodeState:
-        """The machine, the code and the models here."""
+        """The machine, the code and the models here, which are read for it unless their digests
+        are remembered on this machine (`backends.checkpoints.digests`)."""
         here, pins = environment(), Pins()
         return NodeState(
             {**here, "node": self._name},

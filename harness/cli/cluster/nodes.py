@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,10 @@ from harness.core.errors import UserError
 from harness.core.nouns import Trial
 
 READY_S = 120.0
-"""A node imports what a trial's code is, and reads its model once for the checksum."""
+"""For a node's worker to start, which imports what measures."""
+TOLD_S = 30.0
+"""How often it is told that a node still reads. That has no limit: a model's weights, read from a
+network once for the checksum, may take hours, and a node that is lost meanwhile is noticed."""
 OPTION = "--executor ray"
 
 
@@ -71,12 +75,14 @@ def open_nodes(
         ids[name] = node["NodeID"]
         workers[name] = remote.options(**whole).remote(name, logs)
     one_of_each = list({code_key(trial): trial for trial in trials}.values())
+    ready = {name: worker.ready.remote() for name, worker in workers.items()}
     asked = {name: worker.describe.remote(one_of_each) for name, worker in workers.items()}
     meanwhile()
     nodes = []
     for name, answer in asked.items():
         try:
-            state = ray.get(answer, timeout=READY_S)
+            ray.get(ready[name], timeout=READY_S)
+            state = _described(ray, name, answer)
         except Exception as error:
             if not _is_alive(ray, ids[name]):
                 print(f"warning: node {name} is lost before it has begun", file=sys.stderr)
@@ -87,6 +93,18 @@ def open_nodes(
         raise UserError(f"{OPTION}: every node of the cluster is lost before it has begun")
     check(nodes, one_of_each)
     return nodes
+
+
+def _described(ray: Any, name: str, answer: Any) -> NodeState:
+    """What a node says of itself, however long it reads for that."""
+    for waited in itertools.count(1):
+        try:
+            state: NodeState = ray.get(answer, timeout=TOLD_S)
+            return state
+        except ray.exceptions.GetTimeoutError:
+            told = f"node {name} reads its models for their checksums, for {waited * TOLD_S:g} s"
+            print(told, file=sys.stderr)
+    raise AssertionError
 
 
 def _check_whole(trials: Sequence[Trial]) -> None:
