@@ -145,8 +145,9 @@ def run_parsed(
             warn_of_others(watch.share())
             result = _sweep(store, everything, experiment.time_limit_s)
         else:
-            limit = experiment.time_limit_s
-            result = sweep_cluster(store, everything, limit, cluster.address, write)
+            limit, is_auto = experiment.time_limit_s, asked.models[0].dtype == "auto"
+            at = cluster.address
+            result = sweep_cluster(store, everything, limit, at, write, is_auto=is_auto)
         if only is None and again_share and cluster is None:
             measure_again(store, trials, experiment, again_share, _sweep)
         if asked.sweep is not None:

@@ -67,8 +67,9 @@ class NodeWorker:
         self._shares: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         threading.Thread(target=self._work, daemon=True).start()
 
-    def ready(self) -> None:
-        """Answers as soon as this process can."""
+    def ready(self) -> str:
+        """Answers as soon as this process can: with what ``dtype: auto`` means here."""
+        return wiring.preferred_dtype()
 
     def describe(self, trials: Sequence[Trial]) -> NodeState:
         """The machine, the code and the models here, which are read for it unless their digests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,14 +45,21 @@ def connect(address: str | None) -> Any:
 
 
 def open_nodes(
-    ray: Any, trials: Sequence[Trial], logs: Path, meanwhile: Callable[[], None] = lambda: None
+    ray: Any,
+    trials: Sequence[Trial],
+    logs: Path,
+    meanwhile: Callable[[], None] = lambda: None,
+    *,
+    is_auto: bool = False,
 ) -> list[ClusterNode]:
     """A worker on each node that is alive: on those with a GPU where any has one, else on all.
-    While they start, which takes seconds, `meanwhile` is called.
+    While they start, which takes seconds, `meanwhile` is called. `is_auto`: the trials' dtype is
+    what ``dtype: auto`` means on this machine.
 
     A cluster lists a node that has died for some seconds more: such a node is left out, with a
     warning. Raises `UserError` for a cluster without a node, and for a node without this package,
-    with other code or with another model under the name of a trial's.
+    with other code, with another model under the name of a trial's, or where ``dtype: auto`` is
+    another one.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -78,21 +85,30 @@ def open_nodes(
     ready = {name: worker.ready.remote() for name, worker in workers.items()}
     asked = {name: worker.describe.remote(one_of_each) for name, worker in workers.items()}
     meanwhile()
-    nodes = []
-    for name, answer in asked.items():
-        try:
-            ray.get(ready[name], timeout=READY_S)
-            state = _described(ray, name, answer)
-        except Exception as error:
-            if not _is_alive(ray, ids[name]):
-                print(f"warning: node {name} is lost before it has begun", file=sys.stderr)
-                continue
-            raise UserError(f"{OPTION}: node {name}: {_reason(ray, error)}") from None
-        nodes.append(ClusterNode(name, workers[name], state))
+    dtypes = _answers(ray, ids, ready, lambda name: ray.get(ready[name], timeout=READY_S))
+    if is_auto:
+        check_dtype(dtypes, trials[0].model.dtype)
+    states = _answers(ray, ids, dtypes, lambda name: _described(ray, name, asked[name]))
+    nodes = [ClusterNode(name, workers[name], state) for name, state in states.items()]
     if not nodes:
         raise UserError(f"{OPTION}: every node of the cluster is lost before it has begun")
     check(nodes, one_of_each)
     return nodes
+
+
+def _answers(
+    ray: Any, ids: Mapping[str, str], names: Collection[str], answer: Callable[[str], Any]
+) -> dict[str, Any]:
+    """The nodes' answers, but for those that are lost. Raises `UserError` for one that has none."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = answer(name)
+        except Exception as error:
+            if _is_alive(ray, ids[name]):
+                raise UserError(f"{OPTION}: node {name}: {_reason(ray, error)}") from None
+            print(f"warning: node {name} is lost before it has begun", file=sys.stderr)
+    return found
 
 
 def _described(ray: Any, name: str, answer: Any) -> NodeState:
@@ -114,6 +130,17 @@ def _check_whole(trials: Sequence[Trial]) -> None:
             raise UserError(
                 f"{OPTION}: backend '{trial.backend}': option 'ray': stages on a cluster's nodes, "
                 f"each of which this executor takes whole; expected {HERE} there, or no {OPTION}"
+            )
+
+
+def check_dtype(dtypes: Mapping[str, str], ours: str) -> None:
+    """Raise `UserError` for a node where ``dtype: auto`` is not what it is on this machine, by
+    which the trials were made."""
+    for name, there in dtypes.items():
+        if there != ours:
+            raise UserError(
+                f"{OPTION}: dtype: auto is {there} on node {name} and {ours} on this machine; "
+                f"expected one of them in the experiment, as 'dtype: {there}'"
             )
 
 

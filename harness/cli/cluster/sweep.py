@@ -196,13 +196,17 @@ def sweep_cluster(
     time_limit_s: float,
     address: str | None,
     meanwhile: Callable[[], None],
+    *,
+    is_auto: bool,
 ) -> SweepResult:
     """Run the trials that the store does not have on the nodes of the Ray cluster at `address`, or
     of a Ray of its own on this machine, and show how far they are. `meanwhile` is called once,
-    while nodes start. Raises `UserError`."""
+    while nodes start. `is_auto`: the trials' dtype is this machine's ``dtype: auto``. Raises
+    `UserError`."""
     ray = connect(address)
     try:
-        nodes = open_nodes(ray, trials, store.path.absolute() / "logs", meanwhile)
+        logs = store.path.absolute() / "logs"
+        nodes = open_nodes(ray, trials, logs, meanwhile, is_auto=is_auto)
         print(f"cluster: {len(nodes)} nodes", file=sys.stderr)
         backends, pins = {trial.backend for trial in trials}, Pins()
         kinds = {node.state.fingerprint: node.state.environment for node in nodes}

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from backends.checkpoints import models
+from harness.cli import wiring
 from harness.cli.cluster import nodes as found_nodes
 from harness.cli.cluster.node import NodeState, NodeWorker, ShareOver, code_key
 from harness.cli.cluster.nodes import ClusterNode
@@ -247,6 +248,7 @@ def test_a_node_tells_of_itself_and_runs_what_it_is_given() -> None:
         Trial("scripted", {"ttft_s": 0.0, "itl_s": 0.0}, model, workload(), load, 4, 4, repeat=n)
         for n in range(3)
     ]
+    assert worker.ready() == wiring.preferred_dtype()
     state = worker.describe(asked)
     assert state.environment["node"] == "here"
     assert state.checksums == {"demo": checksum}

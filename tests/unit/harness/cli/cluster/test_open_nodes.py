@@ -23,7 +23,7 @@ class WorkerMaker:
     """Of what `ray.remote` gives: makes actors, the n-th of which answers as the n-th of those."""
 
     def __init__(
-        self, answers: Sequence[Callable[[], NodeState]], ready: Callable[[], None]
+        self, answers: Sequence[Callable[[], NodeState]], ready: Callable[[], str]
     ) -> None:
         self._left, self._ready = list(answers), ready
 
@@ -41,7 +41,7 @@ class WorkerMaker:
 def cluster_of(
     answers: Sequence[Callable[[], NodeState]],
     lost: set[int],
-    ready: Callable[[], None] = lambda: None,
+    ready: Callable[[], str] = lambda: "float32",
 ) -> Any:
     """A module `ray` whose nodes answer so; those in `lost` are listed as alive only at first."""
     pytest.importorskip("ray")
@@ -148,3 +148,22 @@ def test_a_node_may_read_a_large_model_for_long(
     assert [node.name for node in nodes] == ["host/0", "host/1"]
     told = "node host/0 reads its models for their checksums, for"
     assert capsys.readouterr().err == f"{told} 30 s\n{told} 60 s\n"
+
+
+def test_auto_is_one_dtype_on_the_nodes_and_on_the_machine_that_makes_the_trials(
+    tmp_path: Path,
+) -> None:
+    """A laptop without a GPU would else have a cluster of GPUs measured in float32."""
+    asked = trials(cells=1, repeats=1)
+    assert asked[0].model.dtype == "float32"
+    known = {code_key(trial): Pins().of(trial) for trial in asked}
+    state = NodeState({}, "m", known, {"demo": "c0ffee"})
+
+    def cluster(dtype: str) -> Any:
+        return cluster_of([lambda: state, lambda: state], set(), ready=lambda: dtype)
+
+    told = "dtype: auto is bfloat16 on node host/0 and float32 on this machine; expected one of"
+    with pytest.raises(UserError, match=told):
+        open_nodes(cluster("bfloat16"), asked, tmp_path, is_auto=True)
+    assert len(open_nodes(cluster("float32"), asked, tmp_path, is_auto=True)) == 2
+    assert len(open_nodes(cluster("bfloat16"), asked, tmp_path)) == 2, "it was written down"
