@@ -7,7 +7,9 @@ thread that started it ends.
 
 from __future__ import annotations
 
+import os
 import queue
+import tempfile
 import threading
 import traceback
 from collections.abc import Collection, Mapping, Sequence
@@ -36,6 +38,8 @@ class NodeState:
     """By engine and workload of a trial (`code_key`), what pins its code here."""
     checksums: Mapping[str, str]
     """By label of a model: of what lies here under its name; the reason, where nothing does."""
+    logs: Path | None = None
+    """The folder on this node for what engines print; None: nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,12 @@ class NodeWorker:
     """Runs shares of trials on the node that it lives on.
 
     Args:
-        logs: a folder there for what engines print; None: nowhere.
+        logs: a folder for what engines print: that of the run, where a node can write into it,
+            else the node has one of its own. None: nowhere.
     """
 
     def __init__(self, name: str, logs: Path | None) -> None:
-        self._name, self._logs = name, logs
+        self._name, self._logs = name, None if logs is None else _writable(logs)
         self._told: queue.SimpleQueue[Tiding] = queue.SimpleQueue()
         self._shares: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         threading.Thread(target=self._work, daemon=True).start()
@@ -80,6 +85,7 @@ class NodeWorker:
             fingerprint(here),
             {code_key(trial): pins.of(trial) for trial in trials},
             {trial.model.label(): _checksum(trial) for trial in trials},
+            self._logs,
         )
 
     def begin(self, trials: Sequence[Trial], stored: Collection[str], time_limit_s: float) -> None:
@@ -107,7 +113,7 @@ class NodeWorker:
                 self._told.put(ShareOver(None, str(error)))
             except Exception as error:
                 traceback.print_exc()
-                self._told.put(ShareOver(None, f"{type(error).__name__}: {error}"))
+                self._told.put(ShareOver(None, f"{type(error).__name__}: {models.one_line(error)}"))
 
     def _sweep(
         self,
@@ -141,6 +147,14 @@ class _Elsewhere:
 
     def write(self, record: TrialRecord) -> None:
         """The event of the trial's end has the record."""
+
+
+def _writable(logs: Path) -> Path:
+    """`logs` where it is there or can be made in its folder, else one that is made now."""
+    there = logs if os.access(logs, os.F_OK) else logs.parent
+    if os.access(there, os.W_OK | os.X_OK):
+        return logs
+    return Path(tempfile.mkdtemp(prefix="decodebench-logs-"))
 
 
 def _newest(found: Sequence[Tiding]) -> list[Tiding]:

@@ -268,3 +268,14 @@ def test_a_node_tells_of_itself_and_runs_what_it_is_given() -> None:
 def workload() -> Workload:
     made = Workload("gsm8k")
     return replace(made, checksum=rows_checksum(made, load_rows(made, 0, 4, None)))
+
+
+def test_logs_are_the_node_s_own_where_the_run_s_folder_is_not_there(tmp_path: Path) -> None:
+    shared = NodeWorker("here", tmp_path / "logs").describe([])
+    assert shared.logs == tmp_path / "logs"
+    assert not shared.logs.exists(), "made by the first engine"
+    own = NodeWorker("here", tmp_path / "run" / "logs").describe([]).logs
+    assert own is not None
+    assert own.is_dir()
+    assert not own.is_relative_to(tmp_path)
+    own.rmdir()
