@@ -72,8 +72,7 @@ def open_nodes(
     remote = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=4)(NodeWorker)
     workers: dict[str, Any] = {}
     ids: dict[str, str] = {}
-    for number, node in enumerate(chosen):
-        name = f"{node['NodeManagerAddress']}/{number}"
+    for name, node in named(chosen).items():
         whole = {
             "num_cpus": node["Resources"]["CPU"],
             "num_gpus": node["Resources"].get("GPU", 0),
@@ -94,6 +93,19 @@ def open_nodes(
         raise UserError(f"{OPTION}: every node of the cluster is lost before it has begun")
     check(nodes, one_of_each)
     return nodes
+
+
+def named(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Ray's nodes by address, with a number in the order of their ids where several share one: so
+    that a node has its name in a cluster that was started again, too, however Ray lists it."""
+    at: dict[str, list[Mapping[str, Any]]] = {}
+    for node in sorted(nodes, key=lambda node: str(node["NodeID"])):
+        at.setdefault(node["NodeManagerAddress"], []).append(node)
+    return {
+        f"{address}/{number}" if len(same) > 1 else address: node
+        for address, same in at.items()
+        for number, node in enumerate(same)
+    }
 
 
 def _answers(

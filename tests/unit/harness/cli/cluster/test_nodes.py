@@ -279,3 +279,15 @@ def test_logs_are_the_node_s_own_where_the_run_s_folder_is_not_there(tmp_path: P
     assert own.is_dir()
     assert not own.is_relative_to(tmp_path)
     own.rmdir()
+
+
+def test_a_node_is_named_by_its_address_and_a_number_where_others_share_it() -> None:
+    """However Ray lists nodes, whose ids change when the cluster is started again."""
+    before = [{"NodeID": "1", "NodeManagerAddress": one} for one in ("10.0.0.1", "10.0.0.2")]
+    after = [{"NodeID": "2", "NodeManagerAddress": one} for one in ("10.0.0.2", "10.0.0.1")]
+    assert found_nodes.named(before) == {"10.0.0.1": before[0], "10.0.0.2": before[1]}
+    assert found_nodes.named(after) == {"10.0.0.1": after[1], "10.0.0.2": after[0]}
+    shared = [{"NodeID": id_, "NodeManagerAddress": "10.0.0.1"} for id_ in "cab"]
+    more = [*shared, before[1]]
+    numbered = {f"10.0.0.1/{n}": shared[place] for n, place in enumerate((1, 2, 0))}
+    assert found_nodes.named(more) == {**numbered, "10.0.0.2": before[1]}
