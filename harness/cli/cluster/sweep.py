@@ -11,6 +11,7 @@ from typing import Any
 from harness.cli.cluster.node import ShareOver, Tiding
 from harness.cli.cluster.nodes import ClusterNode, connect, open_nodes
 from harness.cli.cluster.shares import Comparison, NodeShares, comparisons, kept
+from harness.cli.folders.run_folder import write_code
 from harness.cli.pins import OlderTrials, Pins
 from harness.cli.progress import SweepDisplay
 from harness.core.errors import UserError
@@ -220,6 +221,7 @@ def sweep_cluster(
         older = {k: OlderTrials(store, machine, backends, pins) for k, machine in kinds.items()}
         for one in older.values():
             one.drop_replaced()
+        write_code(store, pins.all_of(trials))
         with SweepDisplay() as progress:
 
             def told(event: SweepEvent) -> None:

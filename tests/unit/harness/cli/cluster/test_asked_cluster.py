@@ -14,6 +14,7 @@ from harness.cli.cluster import sweep
 from harness.cli.cluster.node import NodeState, code_key
 from harness.cli.cluster.nodes import ClusterNode
 from harness.cli.cluster.place import Cluster
+from harness.cli.pins import Pins
 from harness.measure.sweep import SweepResult
 from results.store.folder import Store
 from tests.unit.harness.cli.cluster.test_nodes import PretendedNode, Rays, trials
@@ -64,6 +65,14 @@ def test_logs_that_are_not_in_the_run_s_folder_are_told_of(
     assert "logs" not in capsys.readouterr().err
     sweep_on(tmp_path, monkeypatch, Path("/node/logs"))
     assert "node a: logs of its engines are there, in /node/logs\n" in capsys.readouterr().err
+
+
+def test_what_the_trials_keys_pin_is_kept_for_a_later_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep_on(tmp_path, monkeypatch, tmp_path / "logs")
+    ((digest, parts),) = Pins().all_of(trials(cells=1, repeats=1)).items()
+    assert Store(tmp_path).read_code(digest) == parts
 
 
 def sweep_on(folder: Path, monkeypatch: pytest.MonkeyPatch, logs: Path) -> None:
