@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import backends
 from backends.checkpoints import models
 from harness.cli import wiring
+from harness.cli.asked.beforehand import refuse_unscorable
 from harness.cli.pins import Pins
 from harness.cli.session import open_session
 from harness.core.errors import UserError
@@ -38,6 +40,8 @@ class NodeState:
     """By engine and workload of a trial (`code_key`), what pins its code here."""
     checksums: Mapping[str, str]
     """By label of a model: of what lies here under its name; the reason, where nothing does."""
+    refused: str | None = None
+    """Why this machine cannot run the trials; then no model was read."""
     logs: Path | None = None
     """The folder on this node for what engines print; None: nowhere."""
 
@@ -79,12 +83,13 @@ class NodeWorker:
     def describe(self, trials: Sequence[Trial]) -> NodeState:
         """The machine, the code and the models here, which are read for it unless their digests
         are remembered on this machine (`backends.checkpoints.digests`)."""
-        here, pins = environment(), Pins()
+        here, pins, refused = environment(), Pins(), _refused(trials)
         return NodeState(
             {**here, "node": self._name},
             fingerprint(here),
             {code_key(trial): pins.of(trial) for trial in trials},
-            {trial.model.label(): _checksum(trial) for trial in trials},
+            {} if refused else {trial.model.label(): _checksum(trial) for trial in trials},
+            refused,
             self._logs,
         )
 
@@ -165,6 +170,21 @@ def _newest(found: Sequence[Tiding]) -> list[Tiding]:
         for place, one in enumerate(found)
         if place == last or not (isinstance(one, SweepEvent) and one.kind == "progress")
     ]
+
+
+def _refused(trials: Sequence[Trial]) -> str | None:
+    """What a run on this machine would be refused for, before an engine is loaded; None: it is not.
+    Of a shape that this machine cannot hold no weights are made."""
+    models_run = {t.model for t in trials if backends.load_class(t.backend).needs_model}
+    try:
+        refuse_unscorable(trials)
+        for model in models_run:
+            if model.shape:
+                wiring.refuse_too_large(model)
+        wiring.warnings(trials)
+    except UserError as error:
+        return str(error)
+    return None
 
 
 def _checksum(trial: Trial) -> str:

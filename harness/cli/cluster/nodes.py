@@ -157,7 +157,8 @@ def check_dtype(dtypes: Mapping[str, str], ours: str) -> None:
 
 
 def check(nodes: Sequence[ClusterNode], trials: Sequence[Trial]) -> None:
-    """Raise `UserError` for a node whose code or models are not this machine's."""
+    """Raise `UserError` for a node whose code or models are not this machine's, and for one that
+    cannot run the trials."""
     pins = Pins()
     code: Mapping[str, str] = {code_key(trial): pins.of(trial) for trial in trials}
     for node in nodes:
@@ -167,6 +168,9 @@ def check(nodes: Sequence[ClusterNode], trials: Sequence[Trial]) -> None:
                     f"{OPTION}: node {node.name}: has other code of backend '{trial.backend}'; "
                     "expected this version of decodebench on every node"
                 )
+        if node.state.refused is not None:
+            raise UserError(f"{OPTION}: node {node.name}: {node.state.refused}")
+        for trial in trials:
             there = node.state.checksums[trial.model.label()]
             if there != trial.model.checksum:
                 raise UserError(

@@ -79,7 +79,7 @@ def sweep_on(folder: Path, monkeypatch: pytest.MonkeyPatch, logs: Path) -> None:
     """A sweep of one trial on one node, whose logs are there."""
     asked, worker = trials(cells=1, repeats=1), PretendedNode("a", "m")
     code = {code_key(trial): "code" for trial in asked}
-    node = ClusterNode("a", worker, NodeState({}, "m", code, {}, logs))
+    node = ClusterNode("a", worker, NodeState({}, "m", code, {}, logs=logs))
     ray = SimpleNamespace(
         get=Rays.get, wait=Rays.wait, exceptions=Rays.exceptions, shutdown=lambda: None
     )
