@@ -17,7 +17,7 @@ from backends.engine.model.architecture import (
 from backends.own.decisions import Recorder, Replayer
 from backends.pass_clock import PassClock
 from harness.core.backend import Backend, Option, misfit
-from harness.core.errors import UserError
+from harness.core.errors import UserError, runs_elsewhere
 from harness.core.nouns import REPLAYED, BackendInfo, Commit, Measured, Model, Request
 from harness.core.processes.cores import usable_cores
 
@@ -53,8 +53,7 @@ OPTIONS: dict[str, Option] = {
 
 
 class EngineBackend(Backend):
-    """A decoder as a backend. One poll is as many steps of the engine
-    as it takes until a token is verified."""
+    """A decoder as a backend. One poll is as many of its steps as it takes to verify a token."""
 
     families = frozenset(FAMILIES)
     CONTEXT = LONGEST
@@ -65,7 +64,7 @@ class EngineBackend(Backend):
     def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for sizes at which torch would stand in for the kernels: what a shape
         is run for is their cost."""
-        if options["kernels"] != "auto" or device() != "cpu":
+        if options["kernels"] != "auto" or runs_elsewhere() or device() != "cpu":
             return
         try:
             architecture = read_architecture(model_dir)
@@ -265,9 +264,10 @@ def check_fit(name: str, model_dir: Path, chosen: Mapping[str, Any], on: str = "
     try:
         shape = read_architecture(model_dir)
         longest(shape, chosen)
-        _check_kernels(chosen["kernels"], on or device())
-        if chosen["kernels"] == "native" and (misfit := _misfit(shape)):
-            raise EngineError(misfit)
+        if not runs_elsewhere():
+            _check_kernels(chosen["kernels"], on or device())
+            if chosen["kernels"] == "native" and (misfit := _misfit(shape)):
+                raise EngineError(misfit)
     except EngineError as error:
         raise UserError(f"backend '{name}': {error}") from None
     return shape
