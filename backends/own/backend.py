@@ -41,10 +41,7 @@ OPTIONS: dict[str, Option] = {
         int, 512, "prompt tokens read between two steps; a GPU reads a prompt whole", minimum=1
     ),
     "kernels": Option(
-        str,
-        "auto",
-        "auto: triton on a GPU, else native (C++); torch for odd sizes",
-        choices=KERNELS,
+        str, "auto", "auto: triton on a GPU, else native (C++; odd sizes: torch)", choices=KERNELS
     ),
     "threads": Option(int, None, "CPU threads; default: usable cores", minimum=1, maximum=1024),
     "replay": traces.REPLAY,
