@@ -13,7 +13,7 @@ from typing import Any
 from harness.core.errors import UserError
 from harness.core.nouns import Load
 from results.imports.foreign import NS, ForeignLoad, ForeignRequest
-from results.imports.told import one_line, part, read_lines, read_object, seconds, tokens
+from results.imports.told import one_line, part, places, read_lines, read_object, seconds, tokens
 
 TOOL = "aiperf"
 DEFINITIONS = (
@@ -21,6 +21,8 @@ DEFINITIONS = (
     "request go, else from its sending; the tokens of a chunk are not told apart"
 )
 RECORDS, SUMMARY = "profile_export.jsonl", "profile_export_aiperf.json"
+AFTER_THE_WAIT = "; requests wait for a place before it lets them go, which is in no latency"
+LIMITS = ("concurrency", "prefill_concurrency")
 MS = 1e-3
 TYPES = ("poisson", "constant", "gamma", "fixed_schedule", "user_centric")
 """Of phases whose requests are due at moments of their own."""
@@ -71,9 +73,10 @@ def _of_phase(
     load = _load(phase, requests)
     if load.kind == "closed":  # a place that is free is no moment at which a request is due
         requests = [replace(one, due_s=None) for one in requests]
+    limited = any(phase.get(name) for name in LIMITS)
     return ForeignLoad(
         TOOL,
-        DEFINITIONS,
+        DEFINITIONS + AFTER_THE_WAIT * (load.is_open and limited),
         server=str(part(asked, "endpoint").get("type") or "unknown"),
         model=_model(asked),
         load=load,
@@ -152,21 +155,21 @@ def _load(phase: Mapping[str, Any], requests: Sequence[ForeignRequest]) -> Load:
     """Of a phase that was measured; where nothing is told of it, what the stamps show. Rates that
     change are arrivals of their own, as a replay's."""
     kind, rate = phase.get("type"), phase.get("rate")
+    most = places(phase.get("concurrency"), "phases.concurrency")
     if kind in (None, "concurrency"):
-        most = phase.get("concurrency") if kind else None
-        return Load("closed", concurrency=int(most or in_flight(requests)))
+        return Load("closed", concurrency=(most if kind else None) or in_flight(requests))
     if phase.get("rate_ramp"):
         rate = None
     if rate is not None and kind in ("poisson", "constant"):
-        return Load(kind, rate=float(rate))
+        return Load(kind, most, float(rate))
     if rate is not None and kind == "gamma":
-        return Load("gamma", rate=float(rate), burstiness=float(phase.get("smoothness") or 1.0))
+        return Load("gamma", most, float(rate), float(phase.get("smoothness") or 1.0))
     if kind not in TYPES:
         expected = ", ".join(("concurrency", *TYPES))
         raise ValueError(f"phases: one is of type {kind!r}; expected one of {expected}")
     if any(one.due_s is None for one in requests if one.error is None):
         raise ValueError(f"credit_issued_ns: missing; a phase of type '{kind}' needs it")
-    return Load("trace", trace=kind)
+    return Load("trace", most, trace=kind)
 
 
 def in_flight(requests: Sequence[ForeignRequest]) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,8 @@ class ForeignRequest:
     cached_tokens: int | None = None
     """Of the prompt, that came from the server's cache; None where nobody counted them."""
     held_s: float | None = None
-    """Until when an answer that it had to wait for was not there, where the tool says so."""
+    """Until when it was held back, where the tool says so: for an answer that it continues, or for
+    one of its load's places."""
 
     @property
     def late_s(self) -> float | None:
@@ -64,6 +65,12 @@ class ForeignRequest:
         if self.due_s is None:
             return None
         return max(self.sent_s - max(self.due_s, self.held_s or self.due_s), 0.0)
+
+
+def waited_for_a_place(requests: Iterable[ForeignRequest]) -> tuple[ForeignRequest, ...]:
+    """Those of an open load with so many places at most: between when they were due and when they
+    left nobody tells the tool's own lateness from the wait."""
+    return tuple(replace(one, held_s=one.sent_s) for one in requests)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.nouns import Load, LoadKind
-from results.imports.foreign import ForeignLoad, ForeignRequest
-from results.imports.told import one_line, part, read_object, seconds, tokens
+from results.imports.foreign import ForeignLoad, ForeignRequest, waited_for_a_place
+from results.imports.told import one_line, part, places, read_object, seconds, tokens
 
 TOOL = "guidellm"
 DEFINITIONS = (
@@ -69,6 +69,8 @@ def _load(one: Mapping[str, Any], told: Mapping[str, Any]) -> ForeignLoad:
         raise ValueError(f"targeted_start: missing; strategy '{load.trace}' needs it")
     if load.kind == "closed":  # a place that is free is no moment at which a request is due
         made = [replace(found, due_s=None) for found in made]
+    elif load.concurrency:
+        made = list(waited_for_a_place(made))
     return ForeignLoad(
         TOOL,
         DEFINITIONS + left,
@@ -144,14 +146,17 @@ def _prompt(one: Mapping[str, Any]) -> int:
 def _shape(strategy: Mapping[str, Any], requests: int) -> Load:
     """Of a strategy; without one as many at once as there are."""
     kind: Any = strategy.get("kind") or strategy.get("type_")
+    most = places(strategy.get("max_concurrency"), "config.strategy.max_concurrency")
+    if most is not None and most >= requests:  # as where nobody asked for a limit: 10,240
+        most = None
     if kind in _OPEN:
-        return Load(_OPEN[kind], rate=seconds(strategy.get("rate"), "config.strategy.rate"))
+        return Load(_OPEN[kind], most, seconds(strategy.get("rate"), "config.strategy.rate"))
     if kind in _TRACES:
-        return Load("trace", trace=kind)
+        return Load("trace", most, trace=kind)
     if kind not in (None, *_CLOSED):
         expected = ", ".join((*_CLOSED, *_OPEN, *_TRACES))
         raise ValueError(f"config.strategy: is {kind!r}; expected one of {expected}")
     if kind == "synchronous":
         return Load("closed", concurrency=1)
-    most = strategy.get("streams") or strategy.get("max_concurrency")
-    return Load("closed", concurrency=int(most or requests))
+    streams = places(strategy.get("streams"), "config.strategy.streams")
+    return Load("closed", concurrency=streams or most or requests)

@@ -61,6 +61,16 @@ def tokens(value: Any, name: str) -> int:
     return value
 
 
+def places(value: Any, name: str) -> int | None:
+    """How many requests may be in flight; None where nothing limits them. Raises `ValueError` for
+    what is no such number."""
+    if not value:
+        return None
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name}: is {value!r}; expected a whole number of at least 1")
+    return value
+
+
 def one_line(text: Any, otherwise: str) -> str:
     """An error's text as one short line."""
     return (" ".join(str(text or "").split()) or otherwise)[:LONGEST_REASON]

@@ -87,6 +87,8 @@ def test_an_answer_that_was_not_streamed_is_one_chunk(tmp_path: Path) -> None:
     [
         ({"type": "poisson", "rate": 4.0}, Load("poisson", rate=4.0)),
         ({"type": "constant", "rate": 4}, Load("constant", rate=4.0)),
+        ({"type": "poisson", "rate": 4, "concurrency": 8}, Load("poisson", 8, rate=4.0)),
+        ({"type": "fixed_schedule", "concurrency": 8}, Load("trace", 8, trace="fixed_schedule")),
         (
             {"type": "gamma", "rate": 4, "smoothness": 0.5},
             Load("gamma", rate=4.0, burstiness=0.5),
@@ -107,6 +109,19 @@ def test_loads(phase: dict[str, Any], load: Load, tmp_path: Path) -> None:
     made = make_record(found, "mine", "chat", 0, Slo(), cold=True)
     waits = [g.submitted_ns - g.scheduled_ns for g in made.generations]
     assert waits == ([0, 0] if load.kind == "closed" else [3 * 10**9] * 2)
+
+
+def test_a_limit_that_is_in_no_latency_is_said(tmp_path: Path) -> None:
+    """AIPerf stamps when it lets a request go, which is after its wait for a place."""
+    words = "; requests wait for a place before it lets them go, which is in no latency"
+    for phase, said in (
+        ({"type": "poisson", "rate": 4.0, "concurrency": 8}, True),
+        ({"type": "poisson", "rate": 4.0, "prefill_concurrency": 8}, True),
+        ({"type": "poisson", "rate": 4.0}, False),
+        ({"type": "concurrency", "concurrency": 8}, False),
+    ):
+        (found,) = read_foreign(written(tmp_path, due(line(0), 0.0), **phase))
+        assert found.definitions.endswith(words) == said
 
 
 def due(one: dict[str, Any], before_s: float) -> dict[str, Any]:

@@ -106,6 +106,16 @@ def test_a_client_that_sends_late_is_what_was_measured(tmp_path: Path) -> None:
         assert lag_s == pytest.approx(0.002 if held_s else late_s, abs=1e-6)
 
 
+def test_the_wait_for_a_place_is_no_lateness_of_the_clients(tmp_path: Path) -> None:
+    for most, late in ((2, False), (10240, True)):
+        asked = {"strategy": {"kind": "poisson", "rate": 4.0, "max_concurrency": most}}
+        requests = {"successful": [answered(100.0 + number) for number in range(3)]}
+        (found,) = read_foreign(written(tmp_path, config=asked, requests=requests, metrics={}))
+        made = make_record(found, "mine", "chat", 0, Slo(), cold=True)
+        assert made.validity.valid is not late
+        assert latency.ttft_s(from_record(made)).tolist() == pytest.approx([0.07] * 3)
+
+
 def test_a_warm_cache_is_no_cold_run(tmp_path: Path) -> None:
     warm = answered(100.0, input_metrics={"text_tokens": 30, "cached_tokens": 16})
     requests = {"successful": [warm, answered(101.0)]}
@@ -130,7 +140,10 @@ def test_each_benchmark_of_a_sweep_is_a_load(tmp_path: Path) -> None:
         ({"kind": "synchronous"}, Load("closed", concurrency=1)),
         ({"kind": "throughput"}, Load("closed", concurrency=3)),
         ({"kind": "throughput", "max_concurrency": 2}, Load("closed", concurrency=2)),
+        ({"kind": "throughput", "max_concurrency": 10240}, Load("closed", concurrency=3)),
         ({"kind": "constant", "rate": 2}, Load("constant", rate=2.0)),
+        ({"kind": "constant", "rate": 2, "max_concurrency": 2}, Load("constant", 2, rate=2.0)),
+        ({"kind": "constant", "rate": 2, "max_concurrency": 10240}, Load("constant", rate=2.0)),
         ({"type_": "concurrent", "streams": 5}, Load("closed", concurrency=5)),
         ({"type_": "trace", "time_scale": 1.0}, Load("trace", trace="trace")),
         ({"kind": "replay"}, Load("trace", trace="replay")),

@@ -67,13 +67,11 @@ def test_a_trace_with_times_of_its_own_is_no_closed_loop(tmp_path: Path) -> None
     at_once = read_vllm_bench(written(tmp_path, queue_times=[0.1, 0.6, 101.0]))
     assert at_once == read_vllm_bench(written(tmp_path))
     replayed = read_vllm_bench(written(tmp_path, queue_times=[0.1, 0.2, 101.0]))
-    assert replayed.load == Load("trace", trace="timed_trace")
+    assert replayed.load == Load("trace", trace="timed_trace", concurrency=2)
     assert "count from when a request of its trace was due" in replayed.definitions
     made = make_record(replayed, "mine", "chat", 0, Slo(), cold=True)
     waits = [g.submitted_ns - g.scheduled_ns for g in made.generations]
     assert waits == pytest.approx([100_000_000, 200_000_000, 0], abs=1000)
-    rate = {"queue_times": [0.1, 0.2, 0.3], "request_rate": 2.0}
-    assert read_vllm_bench(written(tmp_path, **rate)).load == Load("poisson", rate=2.0)
     for wrong in (["x", 0.0, 0.0], [float("nan"), 0.0, 0.0]):
         with pytest.raises(UserError, match="queue_times: "):
             read_vllm_bench(written(tmp_path, queue_times=wrong))
@@ -101,13 +99,34 @@ def test_tokens_are_shared_out(chunks: int, tokens: int, kept: list[int], sizes:
     ("changed", "load"),
     [
         ({"max_concurrency": None}, Load("closed", concurrency=3)),
-        ({"request_rate": 4.0}, Load("poisson", rate=4.0)),
-        ({"request_rate": 4.0, "burstiness": 0.5}, Load("gamma", rate=4.0, burstiness=0.5)),
-        ({"request_rate": 4.0, "burstiness": "inf"}, Load("constant", rate=4.0)),
+        ({"request_rate": 4.0, "max_concurrency": None}, Load("poisson", rate=4.0)),
+        ({"request_rate": 4.0}, Load("poisson", 2, rate=4.0)),
+        ({"request_rate": 4.0, "burstiness": 0.5}, Load("gamma", 2, rate=4.0, burstiness=0.5)),
+        ({"request_rate": 4.0, "burstiness": "inf"}, Load("constant", 2, rate=4.0)),
     ],
 )
 def test_loads(changed: dict[str, Any], load: Load, tmp_path: Path) -> None:
     assert read_vllm_bench(written(tmp_path, **changed)).load == load
+
+
+def test_the_wait_for_a_place_is_in_the_latencies_where_it_is_told(tmp_path: Path) -> None:
+    """With a limit it is the server's, without one the client's own lateness."""
+    told = {"request_rate": 4.0, "errors": [""] * 3, "output_lens": [5, 2, 1]}
+    waits = {"queue_times": [0.0, 0.2, 0.3]}
+    for most, more, waited, words in (
+        (2, waits, [0, 200, 300], "count from when its client had made a request, and"),
+        (None, waits, [0, 200, 300], "count from when its client had made a request, and"),
+        (2, {}, [0, 0, 0], "was due (nor is the wait for one of its 2 places in them), and"),
+        (None, {}, [0, 0, 0], "from the sending of a request, not from when it was due, and"),
+    ):
+        found = read_vllm_bench(written(tmp_path, **told, **more, max_concurrency=most))
+        assert words in found.definitions
+        made = make_record(found, "mine", "chat", 0, Slo(), cold=True)
+        gaps = [(g.submitted_ns - g.scheduled_ns) / 1e6 for g in made.generations]
+        assert gaps == pytest.approx(waited, abs=1e-3)
+        late = made.validity.reasons[0].startswith("client-late: ")
+        assert late == (most is None and bool(more))
+        assert any(g.client_lag_ns for g in made.generations) == late
 
 
 def test_a_cache_that_may_be_warm_is_said(tmp_path: Path) -> None:
@@ -136,6 +155,7 @@ def test_a_cache_that_may_be_warm_is_said(tmp_path: Path) -> None:
         ({"output_lens": [5.5, 2, 0]}, "output_lens: 5.5 is no number of tokens"),
         ({"itls": [3, [], []]}, "not iterable"),
         ({"request_rate": "fast"}, "could not convert string to float"),
+        ({"max_concurrency": -2}, "max_concurrency: is -2; expected a whole number of at least 1"),
         ({name: [] for name in GOOD if isinstance(GOOD[name], list)}, "expected as many of each"),
     ],
 )
