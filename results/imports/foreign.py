@@ -90,6 +90,24 @@ class ForeignLoad:
     requests: tuple[ForeignRequest, ...]
 
 
+def imported_cell(found: ForeignLoad, name: str, workload: str, slo: Slo) -> Trial:
+    """What a load is a repeat of, as its first one; arguments as `make_record`'s. How long answers
+    could be no tool tells: `max_new_tokens` is 0."""
+    asked = canonical_json([one.prompt_tokens for one in found.requests])
+    return Trial(
+        backend=found.tool,
+        options={"run": name},
+        model=Model(found.model, dtype="unknown"),
+        workload=Workload(
+            workload, source=IMPORTED, checksum=hashlib.sha256(asked.encode()).hexdigest()
+        ),
+        load=found.load,
+        requests=len(found.requests),
+        max_new_tokens=0,
+        slo=slo,
+    )
+
+
 def make_record(
     found: ForeignLoad, name: str, workload: str, repeat: int, slo: Slo, *, cold: bool
 ) -> TrialRecord:
@@ -99,25 +117,12 @@ def make_record(
         found: the load.
         name: what it is called among others of its tool.
         workload: the name of what was asked.
-        repeat: which one of the loads that are called so it is.
+        repeat: which one of its cell's loads it is.
         slo: the objective for goodput.
         cold: the user says that no prompt's beginning came from a cache.
     """
     generations = [_generation(f"{i}", one) for i, one in enumerate(found.requests)]
-    asked = canonical_json([one.prompt_tokens for one in found.requests])
-    trial = Trial(
-        backend=found.tool,
-        options={"run": name},
-        model=Model(found.model, dtype="unknown"),
-        workload=Workload(
-            workload, source=IMPORTED, checksum=hashlib.sha256(asked.encode()).hexdigest()
-        ),
-        load=found.load,
-        requests=len(generations),
-        max_new_tokens=max((one.tokens for one in found.requests), default=1) or 1,
-        slo=slo,
-        repeat=repeat,
-    )
+    trial = replace(imported_cell(found, name, workload, slo), repeat=repeat)
     info = BackendInfo(
         found.tool,
         "unknown",
@@ -203,14 +208,16 @@ def _verdict(found: ForeignLoad, *, cold: bool) -> Validity:
 
 def experiment_of(name: str, records: Sequence[TrialRecord], reference: str) -> dict[str, Any]:
     """What stands in the place of the experiment of a run that we did not make, as a run stores it;
-    the others are compared with the loads that are called `reference`."""
+    the others are compared with the loads that are called `reference`. It has no `repeats`: nobody
+    asked for so many of each cell, so that none is missing."""
     trials = [record.trial for record in records]
     trials.sort(key=lambda trial: trial.options["run"] != reference)
     variants = dict.fromkeys((trial.backend, str(trial.options["run"])) for trial in trials)
     loads = dict.fromkeys(canonical_json(to_json(trial.load)) for trial in trials)
+    models = [to_json(model) for model in dict.fromkeys(trial.model for trial in trials)]
     return {
         "name": name,
-        "model": to_json(trials[0].model),
+        "model": models if len(models) > 1 else models[0],
         "reference": trials[0].backend,
         "backends": [
             {"name": tool, "options": {"run": run}, "label": run} for tool, run in variants
@@ -222,5 +229,4 @@ def experiment_of(name: str, records: Sequence[TrialRecord], reference: str) -> 
         "load": [json.loads(load) for load in loads],
         "requests": max(trial.requests for trial in trials),
         "slo": to_json(trials[0].slo),
-        "repeats": 1 + max(trial.repeat for trial in trials),
     }
