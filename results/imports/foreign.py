@@ -20,6 +20,7 @@ from harness.core.nouns import (
     IMPORTED,
     UNKNOWN_TOKEN,
     BackendInfo,
+    FinishReason,
     Generation,
     Load,
     Model,
@@ -46,7 +47,7 @@ class ForeignRequest:
     prompt_tokens: int
     sent_s: float
     chunks_s: tuple[float, ...]
-    """When each chunk of the answer came, ascending; none where it failed."""
+    """When each chunk of the answer came, ascending; none where it did not end well."""
     tokens: int
     """Of the answer, as many as chunks or more."""
     error: str | None = None
@@ -58,6 +59,8 @@ class ForeignRequest:
     held_s: float | None = None
     """Until when it was held back, where the tool says so: for an answer that it continues, or for
     one of its load's places."""
+    cut: bool = False
+    """Whether the tool's time was over before it ended."""
 
     @property
     def late_s(self) -> float | None:
@@ -140,7 +143,7 @@ def make_record(
         backend=info,
         validity=_verdict(found, cold=cold),
         generations=generations,
-        texts={f"{i}": one.text for i, one in enumerate(found.requests) if one.error is None},
+        texts={f"{i}": one.text for i, one in enumerate(found.requests) if one.chunks_s},
         started_at=found.started_at,
     )
 
@@ -149,8 +152,9 @@ def _generation(name: str, one: ForeignRequest) -> Generation:
     sent = round(one.sent_s * NS)
     due = sent if one.due_s is None else min(sent, round(one.due_s * NS))
     late = round((one.late_s or 0.0) * NS)
-    if one.error is not None:
-        return Generation(name, due, sent, late, finished="error", error=one.error)
+    if one.error is not None or one.cut:
+        how: FinishReason | None = None if one.cut else "error"
+        return Generation(name, due, sent, late, finished=how, error=one.error)
     times, sizes = shared_out(one.chunks_s, one.tokens)
     return Generation(
         name,
@@ -184,13 +188,18 @@ def _verdict(found: ForeignLoad, *, cold: bool) -> Validity:
     count = len(found.requests)
     failed = sum(one.error is not None for one in found.requests)
     reasons = [f"failures: {failed} of {count} requests failed"] if failed else []
+    if cut := sum(one.cut for one in found.requests):
+        reasons.append(
+            f"failures: {cut} of {count} requests did not finish: {found.tool} cut them off when "
+            "its time was over"
+        )
     lags = [one.late_s for one in found.requests if one.late_s is not None]
     if lags and (lag := float(np.percentile(lags, 99))) > MAX_LATE_S:
         reasons.append(
             f"client-late: {found.tool} itself sent up to {lag * 1e3:.1f} ms late "
             f"(p99; limit {MAX_LATE_S * 1e3:g} ms)"
         )
-    cached = [one.cached_tokens for one in found.requests if one.error is None]
+    cached = [one.cached_tokens for one in found.requests if one.chunks_s]
     if warm := sum(tokens or 0 for tokens in cached):
         reasons.append(f"cache-not-cold: {warm} prompt tokens came from the server's cache")
     elif not cold and None in cached:
@@ -198,7 +207,7 @@ def _verdict(found: ForeignLoad, *, cold: bool) -> Validity:
             "cache-unknown: nobody can say whether prompts came from the server's cache; --cold "
             "says that none did"
         )
-    valid = not reasons and count - failed >= SAMPLES
+    valid = not reasons and count >= SAMPLES
     remarks = [
         "noise-not-checked: nobody looked at the server's machine",
         f"{IMPORTED}: {found.definitions}",

@@ -25,6 +25,7 @@ _OPEN: Mapping[str, LoadKind] = {
     "async": "poisson",
 }
 _TRACES = ("trace", "replay")
+_SENT, _ENDED = ("request_start", "resolve_start"), ("request_end", "resolve_end")
 _CLOSED = ("synchronous", "concurrent", "throughput")
 
 
@@ -61,11 +62,9 @@ def _load(one: Mapping[str, Any], told: Mapping[str, Any]) -> ForeignLoad:
             f"requests: details of {len(done)} of {known} requests; expected all of them"
         )
     made = sorted(_requests(requests), key=lambda found: found.sent_s)
-    cut = len(_listed(requests, "incomplete"))
-    left = f"; {cut} requests that it cut off at its end are left out" if cut else ""
     backend = part(one, "config", "backend")
     load = _shape(part(one, "config", "strategy"), len(made))
-    if load.kind == "trace" and any(r.due_s is None for r in made if r.error is None):
+    if load.kind == "trace" and any(r.due_s is None for r in made if r.chunks_s):
         raise ValueError(f"targeted_start: missing; strategy '{load.trace}' needs it")
     if load.kind == "closed":  # a place that is free is no moment at which a request is due
         made = [replace(found, due_s=None) for found in made]
@@ -73,7 +72,7 @@ def _load(one: Mapping[str, Any], told: Mapping[str, Any]) -> ForeignLoad:
         made = list(waited_for_a_place(made))
     return ForeignLoad(
         TOOL,
-        DEFINITIONS + left,
+        DEFINITIONS,
         server=str(backend.get("kind") or backend.get("type_") or "openai_http"),
         model=str(backend.get("model") or part(told, "args", "backend").get("model") or "unknown"),
         load=load,
@@ -97,12 +96,17 @@ def _requests(requests: Mapping[str, Any]) -> Iterator[ForeignRequest]:
         sent, due = _begun(part(info, "timings"))
         error = one_line(info.get("error") or one.get("error"), "it failed")
         yield ForeignRequest(_prompt(one), sent, (), 0, error, due_s=due)
+    for one in _listed(requests, "incomplete"):
+        timings = part(one, "info", "timings")
+        if _first(timings, *_SENT) is not None:  # else it never left
+            sent, due = _begun(timings)
+            yield ForeignRequest(_prompt(one), sent, (), 0, cut=True, due_s=due)
 
 
 def _answered(one: Mapping[str, Any]) -> ForeignRequest:
     timings = part(one, "info", "timings")
     sent, due = _begun(timings)
-    end = timings.get("request_end", timings.get("resolve_end"))
+    end = _first(timings, *_ENDED)
     # without streaming the whole answer is one chunk
     first = timings.get("first_token_iteration")
     last = timings.get("last_token_iteration")
@@ -133,10 +137,14 @@ def _answered(one: Mapping[str, Any]) -> ForeignRequest:
 
 def _begun(timings: Mapping[str, Any]) -> tuple[float, float | None]:
     """When a request left, and when it was to leave."""
-    sent = timings.get("request_start")
-    sent = seconds(timings.get("resolve_start") if sent is None else sent, "request_start")
+    sent = seconds(_first(timings, *_SENT), "request_start")
     due = timings.get("targeted_start")
     return sent, None if due is None else seconds(due, "targeted_start")
+
+
+def _first(timings: Mapping[str, Any], *names: str) -> Any:
+    """Of the stamps that are there, the first in this order."""
+    return next((timings[name] for name in names if timings.get(name) is not None), None)
 
 
 def _prompt(one: Mapping[str, Any]) -> int:

@@ -68,7 +68,6 @@ def test_stamps_count_from_when_a_request_was_due(tmp_path: Path) -> None:
     assert (found.tool, found.server, found.model) == ("guidellm", "openai_http", "some/model")
     assert found.load == Load("poisson", rate=4.0)
     assert found.started_at == "1970-01-01T00:01:40+00:00"
-    assert "1 requests that it cut off at its end are left out" in found.definitions
     made = make_record(found, "mine", "chat", 0, Slo(), cold=False)
     first, _, third = made.generations
     assert (first.scheduled_ns, first.submitted_ns) == (99_980_000_000, 100_000_000_000)
@@ -114,6 +113,25 @@ def test_the_wait_for_a_place_is_no_lateness_of_the_clients(tmp_path: Path) -> N
         made = make_record(found, "mine", "chat", 0, Slo(), cold=True)
         assert made.validity.valid is not late
         assert latency.ttft_s(from_record(made)).tolist() == pytest.approx([0.07] * 3)
+
+
+def test_requests_that_were_cut_off_did_not_end(tmp_path: Path) -> None:
+    """Left out, only the faster ones of the last seconds would count. What never left is none."""
+    whole = {"successful": [answered(100.0 + number) for number in range(3)]}
+    timings = {"targeted_start": 103.0, "resolve_start": 103.001, "resolve_end": 104.0}
+    late = {"prompt_tokens": None, "info": {"timings": timings}}
+    waiting = {"info": {"timings": {"targeted_start": 105.0, "resolve_end": 104.0}}}
+    for cut, words in (([waiting], None), ([late, waiting], "failures: 1 of 4 requests did not")):
+        requests = {**whole, "incomplete": cut}
+        asked = {"strategy": {"kind": "poisson", "rate": 4.0, "max_concurrency": 2}}
+        (found,) = read_foreign(written(tmp_path, config=asked, requests=requests, metrics={}))
+        made = make_record(found, "mine", "chat", 0, Slo(ttft_ms=1e3), cold=True)
+        assert made.validity.valid is (words is None)
+        assert made.validity.reasons[0].startswith(words or "noise-not-checked: ")
+        ends = [(g.finished, g.error) for g in made.generations]
+        assert ends == [("stop", None)] * 3 + [(None, None)] * (words is not None)
+        met = latency.meets_slo(from_record(made), made.trial.slo).tolist()
+        assert met == [True] * 3 + [False] * (words is not None)
 
 
 def test_a_warm_cache_is_no_cold_run(tmp_path: Path) -> None:
