@@ -26,6 +26,8 @@ _OPEN: Mapping[str, LoadKind] = {
 }
 _TRACES = ("trace", "replay")
 _SENT, _ENDED = ("request_start", "resolve_start"), ("request_end", "resolve_end")
+_STATUSES = ("successful", "errored", "incomplete")
+_ByStatus = Mapping[str, Sequence[Mapping[str, Any]]]
 _CLOSED = ("synchronous", "concurrent", "throughput")
 
 
@@ -53,17 +55,19 @@ def read_guidellm(path: Path) -> list[ForeignLoad]:
 
 
 def _load(one: Mapping[str, Any], told: Mapping[str, Any]) -> ForeignLoad:
-    requests = part(one, "requests")
-    done = [r for status in ("successful", "errored") for r in _listed(requests, status)]
+    told_of = part(one, "requests")
+    every = {status: _listed(told_of, status) for status in _STATUSES}
+    requests = _measured(every, part(one, "scheduler_metrics"))
+    done = len(requests["successful"]) + len(requests["errored"])
     totals = part(one, "metrics", "request_totals")
     known = sum(int(totals.get(status) or 0) for status in ("successful", "errored"))
-    if not done or (totals and known != len(done)):
-        raise ValueError(
-            f"requests: details of {len(done)} of {known} requests; expected all of them"
-        )
+    if not done or (totals and known != done):
+        raise ValueError(f"requests: details of {done} of {known} requests; expected all of them")
     made = sorted(_requests(requests), key=lambda found: found.sent_s)
+    outside = sum(map(len, every.values())) - sum(map(len, requests.values()))
+    left = f"; {outside} requests of its warm-up and cool-down are left out" if outside else ""
     backend = part(one, "config", "backend")
-    load = _shape(part(one, "config", "strategy"), len(made))
+    load = _shape(part(one, "config", "strategy"), len(made) + outside)
     if load.kind == "trace" and any(r.due_s is None for r in made if r.chunks_s):
         raise ValueError(f"targeted_start: missing; strategy '{load.trace}' needs it")
     if load.kind == "closed":  # a place that is free is no moment at which a request is due
@@ -72,7 +76,7 @@ def _load(one: Mapping[str, Any], told: Mapping[str, Any]) -> ForeignLoad:
         made = list(waited_for_a_place(made))
     return ForeignLoad(
         TOOL,
-        DEFINITIONS,
+        DEFINITIONS + left,
         server=str(backend.get("kind") or backend.get("type_") or "openai_http"),
         model=str(backend.get("model") or part(told, "args", "backend").get("model") or "unknown"),
         load=load,
@@ -88,15 +92,34 @@ def _listed(requests: Mapping[str, Any], status: str) -> Sequence[Mapping[str, A
     return found
 
 
-def _requests(requests: Mapping[str, Any]) -> Iterator[ForeignRequest]:
-    for one in _listed(requests, "successful"):
+def _measured(requests: _ByStatus, about: Mapping[str, Any]) -> _ByStatus:
+    """Those that the tool's own totals count: in flight at some moment between its warm-up and its
+    cool-down (`GenerativeRequestsAccumulator.get_within_range`)."""
+    bounds = [about.get(name) for name in ("measure_start_time", "measure_end_time")]
+    if None in bounds:
+        return requests
+    begin, end = (seconds(bound, "scheduler_metrics") for bound in bounds)
+
+    def is_in(one: Mapping[str, Any]) -> bool:
+        timings = part(one, "info", "timings")
+        sent, ended = _first(timings, *_SENT), _first(timings, *_ENDED)
+        sent = ended if sent is None else sent
+        return (ended is None or seconds(ended, "request_end") >= begin) and (
+            sent is None or seconds(sent, "request_start") <= end
+        )
+
+    return {status: [one for one in those if is_in(one)] for status, those in requests.items()}
+
+
+def _requests(requests: _ByStatus) -> Iterator[ForeignRequest]:
+    for one in requests["successful"]:
         yield _answered(one)
-    for one in _listed(requests, "errored"):
+    for one in requests["errored"]:
         info = part(one, "info")
         sent, due = _begun(part(info, "timings"))
         error = one_line(info.get("error") or one.get("error"), "it failed")
         yield ForeignRequest(_prompt(one), sent, (), 0, error, due_s=due)
-    for one in _listed(requests, "incomplete"):
+    for one in requests["incomplete"]:
         timings = part(one, "info", "timings")
         if _first(timings, *_SENT) is not None:  # else it never left
             sent, due = _begun(timings)

@@ -134,6 +134,27 @@ def test_requests_that_were_cut_off_did_not_end(tmp_path: Path) -> None:
         assert met == [True] * 3 + [False] * (words is not None)
 
 
+def test_a_warm_up_and_a_cool_down_are_left_out(tmp_path: Path) -> None:
+    """Its totals count what was in flight at some moment between them."""
+    times = {"measure_start_time": 100.5, "measure_end_time": 102.5}
+    late = {"info": {"timings": {"request_start": 103.9, "resolve_end": 104.0}}}
+    requests = {
+        "successful": [answered(100.0), answered(100.45), answered(101.0), answered(102.5)],
+        "errored": [{"info": {"timings": {"request_start": 103.0, "resolve_end": 103.1}}}],
+        "incomplete": [late],
+    }
+    totals = {"request_totals": {"successful": 3, "errored": 0, "incomplete": 0}}
+    path = written(tmp_path, requests=requests, metrics=totals, scheduler_metrics=times)
+    (found,) = read_foreign(path)
+    assert [one.sent_s for one in found.requests] == [100.45, 101.0, 102.5]
+    assert found.definitions.endswith("; 3 requests of its warm-up and cool-down are left out")
+    made = make_record(found, "mine", "chat", 0, Slo(), cold=True)
+    assert not any(reason.startswith("failures") for reason in made.validity.reasons)
+    path = written(tmp_path, scheduler_metrics={**times, "measure_start_time": "x"})
+    with pytest.raises(UserError, match="scheduler_metrics: 'x' is no number"):
+        read_foreign(path)
+
+
 def test_a_warm_cache_is_no_cold_run(tmp_path: Path) -> None:
     warm = answered(100.0, input_metrics={"text_tokens": 30, "cached_tokens": 16})
     requests = {"successful": [warm, answered(101.0)]}
