@@ -34,9 +34,11 @@ def read_foreign(path: Path) -> list[ForeignLoad]:
 
 
 def _read(path: Path) -> list[ForeignLoad]:
-    if is_aiperf(path):
+    if path.is_dir() or path.suffix == ".jsonl":
         return read_aiperf(path)
     told = read_object(path)
+    if is_aiperf(told):
+        return read_aiperf(path)
     if is_guidellm(told):
         return read_guidellm(path)
     if not _OF_VLLM & told.keys():
