@@ -32,6 +32,20 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield _object(line, f"{path}, line {number}")
 
 
+def read_objects(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON objects in a file: one in all, or one on each line. Raises `UserError`."""
+    lines = read_lines(path)
+    try:
+        first = next(lines, None)
+    except UserError:
+        first = None
+    if first is None:  # an object over several lines, or what is none
+        yield read_object(path)
+    else:
+        yield first
+        yield from lines
+
+
 def part(of: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """The object that stands there under these names, one in the other; an empty one where there
     is none."""

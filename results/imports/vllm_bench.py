@@ -15,7 +15,7 @@ from harness.core.errors import UserError
 from harness.core.names import row_id
 from harness.core.nouns import Load, TrialRecord, canonical_json, to_json
 from results.imports.foreign import NS, ForeignLoad, ForeignRequest, waited_for_a_place
-from results.imports.told import one_line, places, read_object, seconds
+from results.imports.told import one_line, places, read_objects, seconds
 from results.metrics.arrays import RequestArrays
 from results.metrics.other_tools import as_vllm_bench
 
@@ -31,23 +31,30 @@ LISTS = ("input_lens", "output_lens", "ttfts", "itls", "errors")
 DATE = "%Y%m%d-%H%M%S"
 
 
-def read_vllm_bench(path: Path) -> ForeignLoad:
-    """The load in a file. Raises `UserError` for a file that is something else, that has no details
-    of its requests, or whose details contradict one another."""
-    told = read_object(path)
+def read_vllm_bench(path: Path) -> list[ForeignLoad]:
+    """The loads in a file: one, and with `--append-result` one on each line. Raises `UserError` for
+    a file that is something else, that has no details of its requests, or whose details contradict
+    one another."""
+    return [
+        _read(told, f"{path}, result {place}" if place > 1 else str(path))
+        for place, told in enumerate(read_objects(path), start=1)
+    ]
+
+
+def _read(told: Mapping[str, Any], where: str) -> ForeignLoad:
     for name in LISTS:
         if not isinstance(told.get(name), list):
             raise UserError(
-                f"{path}: {name}: missing; expected a list: 'vllm bench serve --save-result "
+                f"{where}: {name}: missing; expected a list: 'vllm bench serve --save-result "
                 "--save-detailed' writes it"
             )
     counts = {name: len(told[name]) for name in (*LISTS, "start_times") if name in told}
     if len(set(counts.values())) > 1 or not told["errors"]:
-        raise UserError(f"{path}: the details are of {counts} requests; expected as many of each")
+        raise UserError(f"{where}: the details are of {counts} requests; expected as many of each")
     starts = told.get("start_times")
     if not isinstance(starts, list):
         raise UserError(
-            f"{path}: start_times: missing, without which nobody knows what ran together; "
+            f"{where}: start_times: missing, without which nobody knows what ran together; "
             "vLLM 0.9 and later write it"
         )
     texts = told.get("generated_texts")
@@ -78,7 +85,7 @@ def read_vllm_bench(path: Path) -> ForeignLoad:
             requests=requests,
         )
     except (TypeError, ValueError, OverflowError) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+        raise UserError(f"{where}: {' '.join(str(error).split())}") from None
 
 
 def _request(
