@@ -65,7 +65,7 @@ def _load(one: Mapping[str, Any], told: Mapping[str, Any]) -> ForeignLoad:
         raise ValueError(f"requests: details of {done} of {known} requests; expected all of them")
     made = sorted(_requests(requests), key=lambda found: found.sent_s)
     outside = sum(map(len, every.values())) - sum(map(len, requests.values()))
-    left = f"; {outside} requests of its warm-up and cool-down are left out" if outside else ""
+    left = f"; {outside} requests outside its measured time are left out" if outside else ""
     backend = part(one, "config", "backend")
     load = _shape(part(one, "config", "strategy"), len(made) + outside)
     if load.kind == "trace" and any(r.due_s is None for r in made if r.chunks_s):

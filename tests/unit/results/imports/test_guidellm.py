@@ -147,7 +147,7 @@ def test_a_warm_up_and_a_cool_down_are_left_out(tmp_path: Path) -> None:
     path = written(tmp_path, requests=requests, metrics=totals, scheduler_metrics=times)
     (found,) = read_foreign(path)
     assert [one.sent_s for one in found.requests] == [100.45, 101.0, 102.5]
-    assert found.definitions.endswith("; 3 requests of its warm-up and cool-down are left out")
+    assert found.definitions.endswith("; 3 requests outside its measured time are left out")
     made = make_record(found, "mine", "chat", 0, Slo(), cold=True)
     assert not any(reason.startswith("failures") for reason in made.validity.reasons)
     path = written(tmp_path, scheduler_metrics={**times, "measure_start_time": "x"})
