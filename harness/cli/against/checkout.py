@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.core.closure import PACKAGES, ROOT, digest
+from harness.core.closure import PACKAGES, ROOT, digest, written
 from harness.core.errors import UserError
 from harness.core.files import cache_folder, rename_folder
 from harness.core.nouns import Trial, canonical_json
@@ -57,6 +57,8 @@ class Checkout:
     """As its own `harness.measure.machine.environment` says it."""
     content: str
     """A digest of everything that it could run."""
+    files: Mapping[Path, tuple[int, int] | None]
+    """All that, and when it was last written."""
 
     def of(self, trial: Trial) -> str:
         """What pins a trial by this version (as `harness.cli.pins.Pins` does it for ours): the
@@ -66,6 +68,14 @@ class Checkout:
     def parts(self, trial: Trial) -> dict[str, str]:
         """`of`, by a name that a user can read."""
         return {f"version {self.commit or self.version.root.name}": self.content}
+
+    def edited(self, trial: Trial) -> str:
+        """What of it was edited since it was found, in a line; empty where nothing was."""
+        root = self.version.root
+        names = [str(path) for path, seen in self.files.items() if written(path) != seen]
+        if not names or _digest(root) == self.content:
+            return ""
+        return f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)} changed"
 
 
 def find_checkout(named: str) -> Checkout:
@@ -88,11 +98,13 @@ def find_checkout(named: str) -> Checkout:
     short = commit[:12] if commit else told["environment"].get("commit")
     here = ROOT.resolve()
     rest = [path for path in told["path"] if path and Path(path).resolve() not in (here, root)]
+    files = {path: written(path) for package in PACKAGES for path in _paths(root / package)}
     return Checkout(
         CodeVersion(root, python, (str(root), *rest)),
         short,
         {**told["environment"], "commit": short},
         _digest(root),
+        files,
     )
 
 
@@ -102,12 +114,14 @@ def same_files(one: Path, other: Path) -> bool:
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """Digests by path below the folder, of all that Python did not write itself."""
-    return {
-        str(path.relative_to(folder)): digest(path.read_bytes())
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    """Digests by path below the folder."""
+    return {str(path.relative_to(folder)): digest(path.read_bytes()) for path in _paths(folder)}
+
+
+def _paths(folder: Path) -> list[Path]:
+    """All files below it that Python did not write itself."""
+    found = sorted(folder.rglob("*"))
+    return [path for path in found if path.is_file() and "__pycache__" not in path.parts]
 
 
 def _folder(named: str) -> Path:
