@@ -200,8 +200,7 @@ def vllm_bench_frame(
         assert member.requests is not None
         if member.trial.load.kind == QUALITY:
             continue
-        slo = member.trial.slo if member.trial.slo != Slo() else None
-        found = other_tools.as_vllm_bench(member.requests, slo)
+        found = other_tools.as_vllm_bench(member.requests, member.trial.slo)
         key = member.stored.record.key
         rows.append({"key": key, **known[key]._asdict(), **found})
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["key", *TrialNames._fields])
