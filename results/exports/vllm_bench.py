@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.names import row_id
 from harness.core.nouns import TrialRecord, canonical_json, to_json
 from results.imports.vllm_bench import DATE
 from results.metrics.arrays import RequestArrays
 from results.metrics.latency import NS
 from results.metrics.other_tools import as_vllm_bench
+from results.prompts import asked_prompts
 
 
 def as_file(
@@ -38,8 +38,7 @@ def as_file(
     load, generations = trial.load, record.generations
     done = [g for g in generations if g.commit_ns and g.finished in ("stop", "length")]
     answered = {g.request_id for g in done}
-    asked = [prompts.get(row_id(g.request_id, prompts)) for g in generations]
-    tokens = np.array([math.nan if count is None else count for count in asked], float)
+    _, tokens = asked_prompts([g.request_id for g in generations], prompts)
     found = {
         "date": datetime.fromisoformat(record.started_at).strftime(DATE)
         if record.started_at
@@ -58,7 +57,7 @@ def as_file(
             name: value if math.isfinite(value) else None
             for name, value in as_vllm_bench(requests, trial.slo, tokens).items()
         },
-        "input_lens": None if None in asked else asked,
+        "input_lens": None if np.isnan(tokens).any() else tokens.astype(int).tolist(),
         "output_lens": [len(g.token_ids) if g.request_id in answered else 0 for g in generations],
         "ttfts": [
             (g.commit_ns[0] - g.submitted_ns) / NS if g.request_id in answered else 0.0

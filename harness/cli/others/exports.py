@@ -38,7 +38,7 @@ def export(
                 if member.requests is None:
                     continue
                 record = run.store.read(member.stored.record.key)
-                prompts = run.store.read_prompt_lengths(str(record.trial.workload.checksum))
+                prompts = run.prompt_lengths(str(record.trial.workload.checksum))
                 content = as_file(record, member.requests, prompts, told[record.key])
                 text = json.dumps(content, allow_nan=False)
                 write_atomic(out / f"{record.key}.json", text.encode())
