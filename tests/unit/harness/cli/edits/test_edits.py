@@ -10,10 +10,16 @@ import pytest
 
 from backends import pins as backend_pins
 from harness.cli import run as running
+from harness.cli import wiring
 from harness.cli.against.checkout import Checkout, find_checkout
+from harness.cli.against.paired_run import BASE, NEW, run_against
+from harness.cli.goodput.probing import FailedProbeError, Prober
 from harness.cli.pins import Pins, whole_records
-from harness.core.closure import SourceModule, Sources
+from harness.core.closure import ROOT, SourceModule, Sources
 from harness.core.nouns import Model, Trial, Workload
+from harness.experiment.config import Experiment, parse_experiment
+from harness.measure.machine.environment import environment
+from harness.measure.versions.version import CodeVersion
 from results.store.folder import Store
 from tests.support.harness.sessions import make_trial, open_session
 from tests.support.harness.source_tree import copy_sources
@@ -111,3 +117,44 @@ def test_a_run_stores_no_edited_trial_as_measured(
     found = {one.record.trial.seed: one.record for _, one in whole_records(store)}
     assert (found[0].status, found[1].status) == ("ok", "failed")
     assert "a.py changed; run again" in str(found[1].error)
+
+
+def asked() -> tuple[Experiment, list[Trial]]:
+    """A trial of the bundled model, of which no engine is started here."""
+    content = {
+        "name": "x",
+        "model": "demo",
+        "backends": ["scripted"],
+        "workloads": ["gsm8k"],
+        "load": [{"kind": "closed", "concurrency": 1}],
+        "requests": 2,
+        "repeats": 1,
+        "slo": {"ttft_ms": 100},
+    }
+    found = wiring.resolve(parse_experiment(content, "x.yaml", wiring.known()))
+    return found, found.trials()
+
+
+def test_each_version_of_a_paired_run_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pins, "edited", lambda *_: "ours.py changed")
+    monkeypatch.setattr(Checkout, "edited", lambda *_: "theirs.py changed")
+    other = Checkout(CodeVersion(ROOT, "python", ()), None, environment(), "content", {})
+    experiment, trials = asked()
+    result = run_against(experiment, other, trials, tmp_path / "run")
+    assert result is not None
+    assert result.statuses == {"failed": 2}
+    for name, file in ((BASE, "theirs.py"), (NEW, "ours.py")):
+        [(_, stored)] = whole_records(Store(tmp_path / "run" / name))
+        assert f"{file} changed; run again" in str(stored.record.error)
+
+
+def test_a_probe_of_edited_code_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pins, "edited", lambda *_: "ours.py changed")
+    experiment, [trial] = asked()
+    with (
+        Prober(Store(tmp_path), experiment, lambda _: None) as prober,
+        pytest.raises(FailedProbeError, match=r"ours\.py changed; run again"),
+    ):
+        prober.run(trial)
