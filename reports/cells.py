@@ -38,7 +38,7 @@ class Cell:
     load: str
     load_kind: str
     load_value: float | None
-    """Concurrency or rate; None for a trace."""
+    """Rate or concurrency; None for a trace."""
     order: int
     """Place of the load among the loads of the run, for sorting."""
     metrics: Mapping[str, Any]
@@ -276,7 +276,7 @@ def _cell(
         workload=f"{workload} on {model}" if model else workload,
         load=load_label,
         load_kind=load.kind,
-        load_value=load.concurrency or load.rate,
+        load_value=load.rate if load.is_open else load.concurrency,
         order=order,
         metrics=one,
         keys=tuple(one["keys"]),
@@ -295,5 +295,5 @@ def _cell(
     )
 
 
-def _load_order(load: Any) -> tuple[str, float, str]:
-    return load.kind, float(load.concurrency or load.rate or 0.0), load.label()
+def _load_order(load: Any) -> tuple[str, float, int, str]:
+    return load.kind, float(load.rate or 0.0), load.concurrency or 0, load.label()

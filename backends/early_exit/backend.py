@@ -30,7 +30,7 @@ from backends.vllm.arguments import (
 )
 from backends.vllm.backend import NOTHING, VllmBackend
 from harness.core.backend import Option
-from harness.core.errors import UserError
+from harness.core.errors import UserError, runs_elsewhere
 from harness.core.nouns import Commit, Measured, Model, Provenance
 from results.traces.played import PlayedRow
 from results.traces.recorded import TraceRow
@@ -244,7 +244,7 @@ def _check_weights(options: Mapping[str, Any]) -> None:
         return
     import torch
 
-    if not torch.cuda.is_available():
+    if not runs_elsewhere() and not torch.cuda.is_available():
         raise UserError(
             f"{PREFIX}: engine: load_format: dummy: on a CPU the fill cannot read weights that "
             "vLLM makes up; give the model as a shape (model: {shape: 0.1b})"

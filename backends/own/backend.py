@@ -17,8 +17,9 @@ from backends.engine.model.architecture import (
 from backends.own.decisions import Recorder, Replayer
 from backends.pass_clock import PassClock
 from harness.core.backend import Backend, Option, misfit
-from harness.core.errors import UserError
+from harness.core.errors import UserError, runs_elsewhere
 from harness.core.nouns import REPLAYED, BackendInfo, Commit, Measured, Model, Request
+from harness.core.processes.cores import usable_cores
 
 LONGEST = 4096
 """Default of `max_model_len` for models that are meant for longer sequences. A GPU reserves as much
@@ -40,17 +41,16 @@ OPTIONS: dict[str, Option] = {
         int, 512, "prompt tokens read between two steps; a GPU reads a prompt whole", minimum=1
     ),
     "kernels": Option(
-        str, "auto", "auto: triton on a GPU, else native (C++), else torch", choices=KERNELS
+        str, "auto", "auto: triton on a GPU, else native (C++; odd sizes: torch)", choices=KERNELS
     ),
-    "threads": Option(int, None, "CPU threads; default: OpenMP's", minimum=1, maximum=1024),
+    "threads": Option(int, None, "CPU threads; default: usable cores", minimum=1, maximum=1024),
     "replay": traces.REPLAY,
 }
 """What both backends offer."""
 
 
 class EngineBackend(Backend):
-    """A decoder as a backend. One poll is as many steps of the engine
-    as it takes until a token is verified."""
+    """A decoder as a backend. One poll is as many of its steps as it takes to verify a token."""
 
     families = frozenset(FAMILIES)
     CONTEXT = LONGEST
@@ -61,7 +61,7 @@ class EngineBackend(Backend):
     def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for sizes at which torch would stand in for the kernels: what a shape
         is run for is their cost."""
-        if options["kernels"] != "auto" or device() != "cpu":
+        if options["kernels"] != "auto" or runs_elsewhere() or device() != "cpu":
             return
         try:
             architecture = read_architecture(model_dir)
@@ -169,14 +169,13 @@ class Loaded:
         """Executors of models that draft, which a backend closes first."""
         self.stop_ids = models.stop_ids(model_dir)
         self.device = device()
-        if options["threads"] is not None:
-            torch.set_num_threads(options["threads"])
-        dtype = getattr(torch, model.dtype)
+        # a container's quota on processor time is nothing that OpenMP sees
+        torch.set_num_threads(options["threads"] or min(usable_cores(), torch.get_num_threads()))
         try:
             self.architecture = read_architecture(model_dir)
             self.max_len = longest(self.architecture, options)
             self.kernels = self._kernels(options["kernels"])
-            self.weights = self._read_weights(model_dir, dtype)
+            self.weights = self._read_weights(model_dir, getattr(torch, model.dtype))
         except EngineError as error:
             raise UserError(f"backend '{name}': {error}") from None
 
@@ -246,14 +245,14 @@ class Loaded:
         _check_kernels(asked, self.device)
         if self.device != "cpu" or asked in ("torch", "triton"):
             return "triton" if asked == "auto" else asked
-        fits = _misfit(self.architecture) is None
-        try:
+        if asked == "auto" and _misfit(self.architecture):
+            return "torch"
+        try:  # torch in their place would share a row with trials that had them
             native.library()
         except native.NativeUnavailableError as error:
-            if asked == "native":
-                raise EngineError(f"kernels: 'native' cannot be built here: {error}") from None
-            return "torch"
-        return "native" if fits or asked == "native" else "torch"
+            told = f"cannot be built here: {error}; 'torch' needs no compiler and is slower"
+            raise EngineError(f"kernels: 'native' {told}") from None
+        return "native"
 
 
 def check_fit(name: str, model_dir: Path, chosen: Mapping[str, Any], on: str = "") -> Architecture:
@@ -262,9 +261,10 @@ def check_fit(name: str, model_dir: Path, chosen: Mapping[str, Any], on: str = "
     try:
         shape = read_architecture(model_dir)
         longest(shape, chosen)
-        _check_kernels(chosen["kernels"], on or device())
-        if chosen["kernels"] == "native" and (misfit := _misfit(shape)):
-            raise EngineError(misfit)
+        if not runs_elsewhere():
+            _check_kernels(chosen["kernels"], on or device())
+            if chosen["kernels"] == "native" and (misfit := _misfit(shape)):
+                raise EngineError(misfit)
     except EngineError as error:
         raise UserError(f"backend '{name}': {error}") from None
     return shape

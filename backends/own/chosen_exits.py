@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backends.checkpoints import exit_heads
 from backends.checkpoints.exit_heads import AUTO, HeadFolder
 from backends.engine.model.architecture import Architecture
-from harness.core.errors import UserError
+from harness.core.errors import UserError, runs_elsewhere
 from harness.core.nouns import Measured
 from results.traces import played
 from results.traces.rates import TraceSource
@@ -32,7 +32,7 @@ def check_head_dtype(options: Mapping[str, Any]) -> None:
     """Raise `UserError` for heads of 8 bits where no kernel takes them."""
     import torch
 
-    if options["head_dtype"] != EIGHT_BITS:
+    if options["head_dtype"] != EIGHT_BITS or runs_elsewhere():
         return
     name, asks = f"{PREFIX} 'head_dtype'", "fp8 heads run on Triton's kernels"
     if not torch.cuda.is_available() or options["kernels"] not in ("auto", "triton"):

@@ -19,7 +19,7 @@ from backends.checkpoints.shapes.drafts import check_drafting, draft_folder, is_
 from backends.checkpoints.shapes.heads import DrawnHead, replayed_head
 from backends.engine.model.architecture import FAMILIES
 from backends.vllm import sources
-from harness.core.errors import UserError
+from harness.core.errors import UserError, runs_elsewhere
 from results.traces.rates import TraceSource
 
 NAME = "vllm-speculative"
@@ -89,6 +89,8 @@ def check_method(method: str, draft: str) -> None:
         )
     if method in (*LOOKUPS, SUFFIX) and draft != AUTO:
         raise UserError(f"{PREFIX} 'draft': '{draft}': {method} drafts from the text alone")
+    if runs_elsewhere():
+        return
     if method == SUFFIX and importlib.util.find_spec("arctic_inference") is None:
         raise UserError(
             f"{PREFIX} 'method': suffix needs a package that is not installed; 'pip install "

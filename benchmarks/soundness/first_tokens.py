@@ -50,8 +50,10 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
         SMALL | DRAFTS | {"speculative": {"draft_sample_method": "probabilistic"}},
     ),
     "vllm-speculative ngram": ("vllm-speculative", SMALL | LOOKUP),
+    "vllm-speculative eagle3": ("vllm-speculative", SMALL | {"method": "eagle3", **DRAFTS}),
     "autoregressive": ("autoregressive", {}),
     "speculative draft_model": ("speculative", {"threshold": 0.0, **DRAFTS}),
+    "speculative eagle3": ("speculative", {"method": "eagle3", "threshold": 0.0, **DRAFTS}),
 }
 CONCURRENCY = 64
 LEAST_SEEN = 50

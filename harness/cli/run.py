@@ -32,7 +32,7 @@ from harness.cli.quality.more_prompts import quality_trials
 from harness.cli.repeats.measured_again import measure_again
 from harness.cli.repeats.only import Wanted, named_by
 from harness.cli.session import open_session
-from harness.core.errors import UserError
+from harness.core.errors import UserError, elsewhere
 from harness.core.files import MIB, only_writer
 from harness.core.nouns import Load, Model, Trial
 from harness.experiment.config import Experiment, load_experiment
@@ -76,7 +76,8 @@ def run_experiment(
     Nothing is written before everything the experiment names has been found and checked.
     Raises `UserError` for bad input and for a disk that does not take the results.
     """
-    experiment = _with_shapes(load_experiment(file, wiring.known()), shapes)
+    with elsewhere(cluster is not None):
+        experiment = _with_shapes(load_experiment(file, wiring.known()), shapes)
     if against is not None:
         if cluster is not None:
             raise UserError("--against: expected --executor local: both versions share a machine")
@@ -119,7 +120,8 @@ def run_parsed(
     if cluster is not None and experiment.sweep is not None:
         raise UserError("load: a sweep finds its rates on one machine; expected --executor local")
     asked = experiment
-    experiment, trials = _resolved(experiment, wanted)
+    with elsewhere(cluster is not None):
+        experiment, trials = _resolved(experiment, wanted)
     more = quality_trials(experiment, wanted)
     everything = [*trials, *more]
     _warn(too_long(more))
@@ -145,8 +147,9 @@ def run_parsed(
             warn_of_others(watch.share())
             result = _sweep(store, everything, experiment.time_limit_s)
         else:
-            limit = experiment.time_limit_s
-            result = sweep_cluster(store, everything, limit, cluster.address, write)
+            limit, is_auto = experiment.time_limit_s, asked.models[0].dtype == "auto"
+            at = cluster.address
+            result = sweep_cluster(store, everything, limit, at, write, is_auto=is_auto)
         if only is None and again_share and cluster is None:
             measure_again(store, trials, experiment, again_share, _sweep)
         if asked.sweep is not None:

@@ -15,7 +15,7 @@ import workloads
 from backends.checkpoints import models
 from backends.checkpoints.shapes.folder import outline, read_shape
 from backends.checkpoints.shapes.making import GIB
-from harness.core.errors import UserError
+from harness.core.errors import UserError, runs_elsewhere
 from harness.core.files import MIB
 from harness.core.nouns import Load, Model, Trial, Workload, canonical_json
 from harness.experiment.choices import WorkloadChoice
@@ -105,7 +105,7 @@ def refuse_too_large(model: Model) -> None:
     weights = shape.sizes.parameters * (4 if model.dtype == "float32" else 2)
     on_gpu = gpu.memory_total()
     has = min(on_gpu) if on_gpu else meters.total_memory()
-    if weights + ENGINE_ROOM_BYTES > has:
+    if weights + ENGINE_ROOM_BYTES > has and not runs_elsewhere():
         kind = "GPU memory" if on_gpu else "memory"
         raise UserError(
             f"model '{model.label()}': needs {weights / GIB:.1f} GiB for its weights in "
@@ -148,7 +148,7 @@ def warnings(trials: Sequence[Trial]) -> list[str]:
     """What the user probably did not mean, each told once. Raises `UserError` for options that a
     backend cannot run on this model, before anything runs."""
     engines = {trial.engine_key(): trial for trial in trials}.values()
-    found = gpu.doubts()
+    found = [] if runs_elsewhere() else gpu.doubts()
     found += _answers([(e.backend, e.model, e.options) for e in engines], backends.warnings)
     for name in dict.fromkeys(trial.workload.name for trial in trials):
         own = {t.engine_key(): t for t in trials if t.workload.name == name}.values()

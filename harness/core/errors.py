@@ -1,9 +1,14 @@
-"""Bad input, what cannot be reached, and the nearest name to one that is not there."""
+"""Bad input, what cannot be reached, and the nearest name to one that is not there; and which bad
+input is another machine's to refuse."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+
+_elsewhere = ContextVar("elsewhere", default=False)
 
 
 class UserError(Exception):
@@ -26,3 +31,19 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return "expected one of: " + ", ".join(options)
+
+
+@contextlib.contextmanager
+def elsewhere(is_so: bool) -> Iterator[None]:
+    """Around checks of what other machines are to run, where `is_so`."""
+    token = _elsewhere.set(is_so)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(token)
+
+
+def runs_elsewhere() -> bool:
+    """Whether what is checked is to run on other machines. What only this one lacks (a GPU, memory,
+    a package) is then no bad input: they check for themselves."""
+    return _elsewhere.get()

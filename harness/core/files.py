@@ -195,6 +195,20 @@ def _hold(path: Path, flags: int, held: ExitStack) -> bool:
     return True
 
 
+@contextmanager
+def one_at_a_time(lock: Path) -> Iterator[None]:
+    """Wait until no other process is in here with the same `lock`, a file that is made and stays.
+    The lock is the kernel's; where its file system has none, nobody waits. Raises `OSError` for a
+    file that cannot be made."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def rename_folder(folder: Path, target: Path) -> None:
     """Give a folder another name on the same disk, in one step that survives a power cut. Raises
     `OSError`."""

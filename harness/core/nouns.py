@@ -194,7 +194,7 @@ class Load:
     """When requests arrive. Rates are requests per second."""
 
     kind: LoadKind
-    concurrency: int | None = None
+    concurrency: int | None = None  # of an open load: an import's, whose tool held the rest back
     rate: float | None = None
     burstiness: float | None = None
     """Gamma arrivals: the shape parameter; 1 is Poisson, smaller is burstier."""
@@ -208,13 +208,13 @@ class Load:
         return self.kind not in ("closed", QUALITY)
 
     def label(self) -> str:
-        """Short text for tables: ``closed c=8``, ``poisson 4/s``."""
+        """Short text for tables: ``closed c=8``, ``poisson 4/s``, ``poisson 4/s, at most 8``."""
         if not self.is_open:
             return QUALITY if self.kind == QUALITY else f"closed c={self.concurrency}"
-        if self.kind == "trace":
-            return f"trace {self.trace}"
+        told = str(self.trace) if self.kind == "trace" else f"{self.rate:g}/s"
         shape = f" burstiness={self.burstiness:g}" if self.kind == "gamma" else ""
-        return f"{self.kind} {self.rate:g}/s{shape}"
+        most = f", at most {self.concurrency}" if self.concurrency else ""
+        return f"{self.kind} {told}{shape}{most}"
 
 
 @dataclass(frozen=True, slots=True)

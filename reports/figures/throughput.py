@@ -92,12 +92,13 @@ def _bar(axes: Axes, cell: Cell, y: float, quantity: Quantity) -> None:
 def against_load(
     axes: Axes, cells: Sequence[Cell], x_label: str, quantity: Quantity = TOKENS
 ) -> None:
-    """A line per variant over the load's number (concurrency or rate); one workload, one kind of
-    load."""
-    by_variant: dict[tuple[int, str], list[Cell]] = {}
+    """A line per variant, and per limit of its rates, over the load's number (concurrency or rate);
+    one workload, one kind of load."""
+    by_variant: dict[tuple[int, str, int], list[Cell]] = {}
     for cell in cells:
         if cell.value(quantity.metric) is not None and cell.load_value is not None:
-            by_variant.setdefault((cell.variant.index, cell.asked), []).append(cell)
+            most = 0 if cell.load_kind == "closed" else cell.metrics.get("concurrency") or 0
+            by_variant.setdefault((cell.variant.index, cell.asked, most), []).append(cell)
     for group in by_variant.values():
         _line(axes, sorted(group, key=lambda cell: cell.load_value or 0.0), quantity)
     points = sorted({cell.load_value for cell in cells if cell.load_value is not None})

@@ -13,37 +13,33 @@ from typing import Any
 from harness.core.errors import UserError
 from harness.core.nouns import Load
 from results.imports.foreign import NS, ForeignLoad, ForeignRequest
-from results.imports.told import one_line, part, read_lines, read_object, seconds, tokens
+from results.imports.told import one_line, part, places, read_lines, read_object, seconds, tokens
 
 TOOL = "aiperf"
 DEFINITIONS = (
     "measured by AIPerf: where it has a rate or a schedule latencies count from when it let a "
     "request go, else from its sending; the tokens of a chunk are not told apart"
 )
-RECORDS, SUMMARY = "profile_export.jsonl", "profile_export_aiperf.json"
+RECORDS, SUFFIX = "profile_export.jsonl", "_aiperf"
+AFTER_THE_WAIT = "; requests wait for a place before it lets them go, which is in no latency"
+LIMITS = ("concurrency", "prefill_concurrency")
 MS = 1e-3
 TYPES = ("poisson", "constant", "gamma", "fixed_schedule", "user_centric")
 """Of phases whose requests are due at moments of their own."""
 OTHER_UNITS = ("sec", "s", "seconds", "us", "ns")
 
 
-def is_aiperf(path: Path) -> bool:
-    """Whether a folder or a file is such a tool's, by its name."""
-    return path.is_dir() or path.suffix == ".jsonl" or path.name == SUMMARY
+def is_aiperf(told: Mapping[str, Any]) -> bool:
+    """Whether an object is such a tool's summary."""
+    return "input_config" in told
 
 
 def read_aiperf(path: Path) -> list[ForeignLoad]:
     """The loads in a folder of artifacts, of which one of the two files may be named: one of each
-    phase that was measured. Raises `UserError` for a folder without a line for each request."""
-    records = path / RECORDS if path.is_dir() else path
-    if records.name == SUMMARY:
-        records = records.with_name(RECORDS)
-    if not records.is_file():
-        raise UserError(
-            f"{records}: missing; expected what 'aiperf profile --export-level records' writes"
-        )
-    summary = records.with_name(SUMMARY)
-    asked = part(read_object(summary) if summary.is_file() else {}, "input_config")
+    phase that was measured. Raises `UserError` for a folder without a line for each request, and
+    where nothing says how it was asked."""
+    records, summary = _files(path)
+    asked = part(read_object(summary), "input_config")
     phases = _phases(asked)
     found: dict[str, list[tuple[int, ForeignRequest]]] = {}
     for number, line in enumerate(read_lines(records), start=1):
@@ -61,6 +57,28 @@ def read_aiperf(path: Path) -> list[ForeignLoad]:
     return [_of_phase(asked, phases[name], found[name]) for name in phases if name in found]
 
 
+def _files(path: Path) -> tuple[Path, Path]:
+    """The one with a line for each request and its summary, whatever `--profile-export-prefix`."""
+    records = path / RECORDS if path.is_dir() else path
+    if records.suffix == ".json":
+        records = path.with_suffix(".jsonl")
+        if not records.is_file():
+            records = path.with_name(f"{path.stem.removesuffix(SUFFIX)}.jsonl")
+    if not records.is_file():
+        raise UserError(
+            f"{records}: missing; expected what 'aiperf profile --export-level records' writes (of "
+            "--profile-export-prefix X the file X.jsonl)"
+        )
+    names = (f"{records.stem}{SUFFIX}.json", f"{records.stem}.json")
+    for name in names:
+        if (summary := records.with_name(name)).is_file():
+            return records, summary
+    raise UserError(
+        f"{records}: nothing beside it says how it was asked; expected AIPerf's summary, "
+        f"{' or '.join(names)}"
+    )
+
+
 def _of_phase(
     asked: Mapping[str, Any],
     phase: Mapping[str, Any],
@@ -71,9 +89,10 @@ def _of_phase(
     load = _load(phase, requests)
     if load.kind == "closed":  # a place that is free is no moment at which a request is due
         requests = [replace(one, due_s=None) for one in requests]
+    limited = any(phase.get(name) for name in LIMITS)
     return ForeignLoad(
         TOOL,
-        DEFINITIONS,
+        DEFINITIONS + AFTER_THE_WAIT * (load.is_open and limited),
         server=str(part(asked, "endpoint").get("type") or "unknown"),
         model=_model(asked),
         load=load,
@@ -83,17 +102,19 @@ def _of_phase(
 
 
 def _phases(asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """What was measured, by the phases' names; where nothing is told of them one that says
-    nothing."""
+    """What was measured, by the phases' names."""
     phases = asked.get("phases")
-    if phases is None and "loadgen" in asked:
-        raise ValueError("input_config: has 'loadgen'; expected 'phases', as AIPerf 0.13 writes it")
     told = [phase for phase in phases if isinstance(phase, dict)] if phases else []
     measured = [one for one in told if (one.get("kind") or one.get("name")) == "profiling"]
     named: dict[str, Mapping[str, Any]] = {str(one.get("name")): one for one in measured}
     if len(named) < len(measured):
         raise ValueError("input_config.phases: two have one name; expected a name for each")
-    return named or {"": {}}
+    if not named:
+        has = f"has {', '.join(map(repr, asked)) or 'nothing'}"
+        raise ValueError(
+            f"input_config: {has:.200}; expected 'phases' with one of kind 'profiling'"
+        )
+    return named
 
 
 def _phase_name(about: Mapping[str, Any], phases: Mapping[str, Any]) -> str:
@@ -149,29 +170,20 @@ def _model(asked: Mapping[str, Any]) -> str:
 
 
 def _load(phase: Mapping[str, Any], requests: Sequence[ForeignRequest]) -> Load:
-    """Of a phase that was measured; where nothing is told of it, what the stamps show. Rates that
-    change are arrivals of their own, as a replay's."""
+    """Of a phase that was measured. Rates that change are arrivals of their own, as a replay's."""
     kind, rate = phase.get("type"), phase.get("rate")
-    if kind in (None, "concurrency"):
-        most = phase.get("concurrency") if kind else None
-        return Load("closed", concurrency=int(most or in_flight(requests)))
+    most = places(phase.get("concurrency"), "phases.concurrency")
+    if kind == "concurrency":
+        return Load("closed", concurrency=most or 1)  # its default, which is not written
     if phase.get("rate_ramp"):
         rate = None
     if rate is not None and kind in ("poisson", "constant"):
-        return Load(kind, rate=float(rate))
+        return Load(kind, most, float(rate))
     if rate is not None and kind == "gamma":
-        return Load("gamma", rate=float(rate), burstiness=float(phase.get("smoothness") or 1.0))
+        return Load("gamma", most, float(rate), float(phase.get("smoothness") or 1.0))
     if kind not in TYPES:
         expected = ", ".join(("concurrency", *TYPES))
         raise ValueError(f"phases: one is of type {kind!r}; expected one of {expected}")
     if any(one.due_s is None for one in requests if one.error is None):
         raise ValueError(f"credit_issued_ns: missing; a phase of type '{kind}' needs it")
-    return Load("trace", trace=kind)
-
-
-def in_flight(requests: Sequence[ForeignRequest]) -> int:
-    """The most requests at the same time."""
-    moments = [(one.sent_s, 1) for one in requests]
-    moments += [(one.chunks_s[-1] if one.chunks_s else one.sent_s, -1) for one in requests]
-    # who ends makes room for who begins at the same moment
-    return max(1, *itertools.accumulate(step for _, step in sorted(moments)))
+    return Load("trace", most, trace=kind)

@@ -9,7 +9,7 @@ from harness.core.errors import UserError
 from results.imports.aiperf import is_aiperf, read_aiperf
 from results.imports.foreign import ForeignLoad
 from results.imports.guidellm import is_guidellm, read_guidellm
-from results.imports.told import read_object
+from results.imports.told import read_objects
 from results.imports.vllm_bench import LISTS, read_vllm_bench
 
 EXPECTED = (
@@ -34,11 +34,14 @@ def read_foreign(path: Path) -> list[ForeignLoad]:
 
 
 def _read(path: Path) -> list[ForeignLoad]:
-    if is_aiperf(path):
+    if path.is_dir():
         return read_aiperf(path)
-    told = read_object(path)
+    told = next(read_objects(path))
+    is_vllm = bool(_OF_VLLM & told.keys())
+    if is_aiperf(told) or (path.suffix == ".jsonl" and not is_vllm):
+        return read_aiperf(path)
     if is_guidellm(told):
         return read_guidellm(path)
-    if not _OF_VLLM & told.keys():
+    if not is_vllm:
         raise UserError(f"{path}: of no known tool; {EXPECTED}")
-    return [read_vllm_bench(path)]
+    return read_vllm_bench(path)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from harness.core.nouns import (
     IMPORTED,
     UNKNOWN_TOKEN,
     BackendInfo,
+    FinishReason,
     Generation,
     Load,
     Model,
@@ -46,7 +47,7 @@ class ForeignRequest:
     prompt_tokens: int
     sent_s: float
     chunks_s: tuple[float, ...]
-    """When each chunk of the answer came, ascending; none where it failed."""
+    """When each chunk of the answer came, ascending; none where it did not end well."""
     tokens: int
     """Of the answer, as many as chunks or more."""
     error: str | None = None
@@ -56,7 +57,10 @@ class ForeignRequest:
     cached_tokens: int | None = None
     """Of the prompt, that came from the server's cache; None where nobody counted them."""
     held_s: float | None = None
-    """Until when an answer that it had to wait for was not there, where the tool says so."""
+    """Until when it was held back, where the tool says so: for an answer that it continues, or for
+    one of its load's places."""
+    cut: bool = False
+    """Whether the tool's time was over before it ended."""
 
     @property
     def late_s(self) -> float | None:
@@ -64,6 +68,12 @@ class ForeignRequest:
         if self.due_s is None:
             return None
         return max(self.sent_s - max(self.due_s, self.held_s or self.due_s), 0.0)
+
+
+def waited_for_a_place(requests: Iterable[ForeignRequest]) -> tuple[ForeignRequest, ...]:
+    """Those of an open load with so many places at most: between when they were due and when they
+    left nobody tells the tool's own lateness from the wait."""
+    return tuple(replace(one, held_s=one.sent_s) for one in requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,24 @@ class ForeignLoad:
     requests: tuple[ForeignRequest, ...]
 
 
+def imported_cell(found: ForeignLoad, name: str, workload: str, slo: Slo) -> Trial:
+    """What a load is a repeat of, as its first one; arguments as `make_record`'s. How long answers
+    could be no tool tells: `max_new_tokens` is 0."""
+    asked = canonical_json([one.prompt_tokens for one in found.requests])
+    return Trial(
+        backend=found.tool,
+        options={"run": name},
+        model=Model(found.model, dtype="unknown"),
+        workload=Workload(
+            workload, source=IMPORTED, checksum=hashlib.sha256(asked.encode()).hexdigest()
+        ),
+        load=found.load,
+        requests=len(found.requests),
+        max_new_tokens=0,
+        slo=slo,
+    )
+
+
 def make_record(
     found: ForeignLoad, name: str, workload: str, repeat: int, slo: Slo, *, cold: bool
 ) -> TrialRecord:
@@ -92,25 +120,12 @@ def make_record(
         found: the load.
         name: what it is called among others of its tool.
         workload: the name of what was asked.
-        repeat: which one of the loads that are called so it is.
+        repeat: which one of its cell's loads it is.
         slo: the objective for goodput.
         cold: the user says that no prompt's beginning came from a cache.
     """
     generations = [_generation(f"{i}", one) for i, one in enumerate(found.requests)]
-    asked = canonical_json([one.prompt_tokens for one in found.requests])
-    trial = Trial(
-        backend=found.tool,
-        options={"run": name},
-        model=Model(found.model, dtype="unknown"),
-        workload=Workload(
-            workload, source=IMPORTED, checksum=hashlib.sha256(asked.encode()).hexdigest()
-        ),
-        load=found.load,
-        requests=len(generations),
-        max_new_tokens=max((one.tokens for one in found.requests), default=1) or 1,
-        slo=slo,
-        repeat=repeat,
-    )
+    trial = replace(imported_cell(found, name, workload, slo), repeat=repeat)
     info = BackendInfo(
         found.tool,
         "unknown",
@@ -128,7 +143,7 @@ def make_record(
         backend=info,
         validity=_verdict(found, cold=cold),
         generations=generations,
-        texts={f"{i}": one.text for i, one in enumerate(found.requests) if one.error is None},
+        texts={f"{i}": one.text for i, one in enumerate(found.requests) if one.chunks_s},
         started_at=found.started_at,
     )
 
@@ -137,8 +152,9 @@ def _generation(name: str, one: ForeignRequest) -> Generation:
     sent = round(one.sent_s * NS)
     due = sent if one.due_s is None else min(sent, round(one.due_s * NS))
     late = round((one.late_s or 0.0) * NS)
-    if one.error is not None:
-        return Generation(name, due, sent, late, finished="error", error=one.error)
+    if one.error is not None or one.cut:
+        how: FinishReason | None = None if one.cut else "error"
+        return Generation(name, due, sent, late, finished=how, error=one.error)
     times, sizes = shared_out(one.chunks_s, one.tokens)
     return Generation(
         name,
@@ -172,13 +188,18 @@ def _verdict(found: ForeignLoad, *, cold: bool) -> Validity:
     count = len(found.requests)
     failed = sum(one.error is not None for one in found.requests)
     reasons = [f"failures: {failed} of {count} requests failed"] if failed else []
+    if cut := sum(one.cut for one in found.requests):
+        reasons.append(
+            f"failures: {cut} of {count} requests did not finish: {found.tool} cut them off when "
+            "its time was over"
+        )
     lags = [one.late_s for one in found.requests if one.late_s is not None]
     if lags and (lag := float(np.percentile(lags, 99))) > MAX_LATE_S:
         reasons.append(
             f"client-late: {found.tool} itself sent up to {lag * 1e3:.1f} ms late "
             f"(p99; limit {MAX_LATE_S * 1e3:g} ms)"
         )
-    cached = [one.cached_tokens for one in found.requests if one.error is None]
+    cached = [one.cached_tokens for one in found.requests if one.chunks_s]
     if warm := sum(tokens or 0 for tokens in cached):
         reasons.append(f"cache-not-cold: {warm} prompt tokens came from the server's cache")
     elif not cold and None in cached:
@@ -186,7 +207,7 @@ def _verdict(found: ForeignLoad, *, cold: bool) -> Validity:
             "cache-unknown: nobody can say whether prompts came from the server's cache; --cold "
             "says that none did"
         )
-    valid = not reasons and count - failed >= SAMPLES
+    valid = not reasons and count >= SAMPLES
     remarks = [
         "noise-not-checked: nobody looked at the server's machine",
         f"{IMPORTED}: {found.definitions}",
@@ -196,14 +217,16 @@ def _verdict(found: ForeignLoad, *, cold: bool) -> Validity:
 
 def experiment_of(name: str, records: Sequence[TrialRecord], reference: str) -> dict[str, Any]:
     """What stands in the place of the experiment of a run that we did not make, as a run stores it;
-    the others are compared with the loads that are called `reference`."""
+    the others are compared with the loads that are called `reference`. It has no `repeats`: nobody
+    asked for so many of each cell, so that none is missing."""
     trials = [record.trial for record in records]
     trials.sort(key=lambda trial: trial.options["run"] != reference)
     variants = dict.fromkeys((trial.backend, str(trial.options["run"])) for trial in trials)
     loads = dict.fromkeys(canonical_json(to_json(trial.load)) for trial in trials)
+    models = [to_json(model) for model in dict.fromkeys(trial.model for trial in trials)]
     return {
         "name": name,
-        "model": to_json(trials[0].model),
+        "model": models if len(models) > 1 else models[0],
         "reference": trials[0].backend,
         "backends": [
             {"name": tool, "options": {"run": run}, "label": run} for tool, run in variants
@@ -215,5 +238,4 @@ def experiment_of(name: str, records: Sequence[TrialRecord], reference: str) -> 
         "load": [json.loads(load) for load in loads],
         "requests": max(trial.requests for trial in trials),
         "slo": to_json(trials[0].slo),
-        "repeats": 1 + max(trial.repeat for trial in trials),
     }

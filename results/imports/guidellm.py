@@ -11,8 +11,8 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.nouns import Load, LoadKind
-from results.imports.foreign import ForeignLoad, ForeignRequest
-from results.imports.told import one_line, part, read_object, seconds, tokens
+from results.imports.foreign import ForeignLoad, ForeignRequest, waited_for_a_place
+from results.imports.told import one_line, part, places, read_object, seconds, tokens
 
 TOOL = "guidellm"
 DEFINITIONS = (
@@ -25,6 +25,9 @@ _OPEN: Mapping[str, LoadKind] = {
     "async": "poisson",
 }
 _TRACES = ("trace", "replay")
+_SENT, _ENDED = ("request_start", "resolve_start"), ("request_end", "resolve_end")
+_STATUSES = ("successful", "errored", "incomplete")
+_ByStatus = Mapping[str, Sequence[Mapping[str, Any]]]
 _CLOSED = ("synchronous", "concurrent", "throughput")
 
 
@@ -52,23 +55,25 @@ def read_guidellm(path: Path) -> list[ForeignLoad]:
 
 
 def _load(one: Mapping[str, Any], told: Mapping[str, Any]) -> ForeignLoad:
-    requests = part(one, "requests")
-    done = [r for status in ("successful", "errored") for r in _listed(requests, status)]
+    told_of = part(one, "requests")
+    every = {status: _listed(told_of, status) for status in _STATUSES}
+    requests = _measured(every, part(one, "scheduler_metrics"))
+    done = len(requests["successful"]) + len(requests["errored"])
     totals = part(one, "metrics", "request_totals")
     known = sum(int(totals.get(status) or 0) for status in ("successful", "errored"))
-    if not done or (totals and known != len(done)):
-        raise ValueError(
-            f"requests: details of {len(done)} of {known} requests; expected all of them"
-        )
+    if not done or (totals and known != done):
+        raise ValueError(f"requests: details of {done} of {known} requests; expected all of them")
     made = sorted(_requests(requests), key=lambda found: found.sent_s)
-    cut = len(_listed(requests, "incomplete"))
-    left = f"; {cut} requests that it cut off at its end are left out" if cut else ""
+    outside = sum(map(len, every.values())) - sum(map(len, requests.values()))
+    left = f"; {outside} requests outside its measured time are left out" if outside else ""
     backend = part(one, "config", "backend")
-    load = _shape(part(one, "config", "strategy"), len(made))
-    if load.kind == "trace" and any(r.due_s is None for r in made if r.error is None):
+    load = _shape(part(one, "config", "strategy"), len(made) + outside)
+    if load.kind == "trace" and any(r.due_s is None for r in made if r.chunks_s):
         raise ValueError(f"targeted_start: missing; strategy '{load.trace}' needs it")
     if load.kind == "closed":  # a place that is free is no moment at which a request is due
         made = [replace(found, due_s=None) for found in made]
+    elif load.concurrency:
+        made = list(waited_for_a_place(made))
     return ForeignLoad(
         TOOL,
         DEFINITIONS + left,
@@ -87,20 +92,44 @@ def _listed(requests: Mapping[str, Any], status: str) -> Sequence[Mapping[str, A
     return found
 
 
-def _requests(requests: Mapping[str, Any]) -> Iterator[ForeignRequest]:
-    for one in _listed(requests, "successful"):
+def _measured(requests: _ByStatus, about: Mapping[str, Any]) -> _ByStatus:
+    """Those that the tool's own totals count: in flight at some moment between its warm-up and its
+    cool-down (`GenerativeRequestsAccumulator.get_within_range`)."""
+    bounds = [about.get(name) for name in ("measure_start_time", "measure_end_time")]
+    if None in bounds:
+        return requests
+    begin, end = (seconds(bound, "scheduler_metrics") for bound in bounds)
+
+    def is_in(one: Mapping[str, Any]) -> bool:
+        timings = part(one, "info", "timings")
+        sent, ended = _first(timings, *_SENT), _first(timings, *_ENDED)
+        sent = ended if sent is None else sent
+        return (ended is None or seconds(ended, "request_end") >= begin) and (
+            sent is None or seconds(sent, "request_start") <= end
+        )
+
+    return {status: [one for one in those if is_in(one)] for status, those in requests.items()}
+
+
+def _requests(requests: _ByStatus) -> Iterator[ForeignRequest]:
+    for one in requests["successful"]:
         yield _answered(one)
-    for one in _listed(requests, "errored"):
+    for one in requests["errored"]:
         info = part(one, "info")
         sent, due = _begun(part(info, "timings"))
         error = one_line(info.get("error") or one.get("error"), "it failed")
         yield ForeignRequest(_prompt(one), sent, (), 0, error, due_s=due)
+    for one in requests["incomplete"]:
+        timings = part(one, "info", "timings")
+        if _first(timings, *_SENT) is not None:  # else it never left
+            sent, due = _begun(timings)
+            yield ForeignRequest(_prompt(one), sent, (), 0, cut=True, due_s=due)
 
 
 def _answered(one: Mapping[str, Any]) -> ForeignRequest:
     timings = part(one, "info", "timings")
     sent, due = _begun(timings)
-    end = timings.get("request_end", timings.get("resolve_end"))
+    end = _first(timings, *_ENDED)
     # without streaming the whole answer is one chunk
     first = timings.get("first_token_iteration")
     last = timings.get("last_token_iteration")
@@ -131,10 +160,14 @@ def _answered(one: Mapping[str, Any]) -> ForeignRequest:
 
 def _begun(timings: Mapping[str, Any]) -> tuple[float, float | None]:
     """When a request left, and when it was to leave."""
-    sent = timings.get("request_start")
-    sent = seconds(timings.get("resolve_start") if sent is None else sent, "request_start")
+    sent = seconds(_first(timings, *_SENT), "request_start")
     due = timings.get("targeted_start")
     return sent, None if due is None else seconds(due, "targeted_start")
+
+
+def _first(timings: Mapping[str, Any], *names: str) -> Any:
+    """Of the stamps that are there, the first in this order."""
+    return next((timings[name] for name in names if timings.get(name) is not None), None)
 
 
 def _prompt(one: Mapping[str, Any]) -> int:
@@ -144,14 +177,17 @@ def _prompt(one: Mapping[str, Any]) -> int:
 def _shape(strategy: Mapping[str, Any], requests: int) -> Load:
     """Of a strategy; without one as many at once as there are."""
     kind: Any = strategy.get("kind") or strategy.get("type_")
+    most = places(strategy.get("max_concurrency"), "config.strategy.max_concurrency")
+    if most is not None and most >= requests:  # as where nobody asked for a limit: 10,240
+        most = None
     if kind in _OPEN:
-        return Load(_OPEN[kind], rate=seconds(strategy.get("rate"), "config.strategy.rate"))
+        return Load(_OPEN[kind], most, seconds(strategy.get("rate"), "config.strategy.rate"))
     if kind in _TRACES:
-        return Load("trace", trace=kind)
+        return Load("trace", most, trace=kind)
     if kind not in (None, *_CLOSED):
         expected = ", ".join((*_CLOSED, *_OPEN, *_TRACES))
         raise ValueError(f"config.strategy: is {kind!r}; expected one of {expected}")
     if kind == "synchronous":
         return Load("closed", concurrency=1)
-    most = strategy.get("streams") or strategy.get("max_concurrency")
-    return Load("closed", concurrency=int(most or requests))
+    streams = places(strategy.get("streams"), "config.strategy.streams")
+    return Load("closed", concurrency=streams or most or requests)

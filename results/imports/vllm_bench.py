@@ -13,39 +13,45 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.nouns import Load
-from results.imports.foreign import ForeignLoad, ForeignRequest
-from results.imports.told import one_line, read_object, seconds
+from results.imports.foreign import ForeignLoad, ForeignRequest, waited_for_a_place
+from results.imports.told import one_line, places, read_objects, seconds
 
 TOOL = "vllm-bench"
 DEFINITIONS = (
-    "measured by vllm bench serve: latencies count from the sending of a request, not from when it "
-    "was due, and the tokens of a chunk are not told apart"
+    "measured by vllm bench serve: latencies count from {since}, and the tokens of a chunk are not "
+    "told apart"
 )
-OF_TRACES = (
-    "measured by vllm bench serve: latencies count from when a request of its trace was due, and "
-    "the tokens of a chunk are not told apart"
-)
+SENT = "the sending of a request, not from when it was due"
+MADE = "when its client had made a request"
+OF_TRACES = "when a request of its trace was due"
 LISTS = ("input_lens", "output_lens", "ttfts", "itls", "errors")
 DATE = "%Y%m%d-%H%M%S"
 
 
-def read_vllm_bench(path: Path) -> ForeignLoad:
-    """The load in a file. Raises `UserError` for a file that is something else, that has no details
-    of its requests, or whose details contradict one another."""
-    told = read_object(path)
+def read_vllm_bench(path: Path) -> list[ForeignLoad]:
+    """The loads in a file: one, and with `--append-result` one on each line. Raises `UserError` for
+    a file that is something else, that has no details of its requests, or whose details contradict
+    one another."""
+    return [
+        _read(told, f"{path}, result {place}" if place > 1 else str(path))
+        for place, told in enumerate(read_objects(path), start=1)
+    ]
+
+
+def _read(told: Mapping[str, Any], where: str) -> ForeignLoad:
     for name in LISTS:
         if not isinstance(told.get(name), list):
             raise UserError(
-                f"{path}: {name}: missing; expected a list: 'vllm bench serve --save-result "
+                f"{where}: {name}: missing; expected a list: 'vllm bench serve --save-result "
                 "--save-detailed' writes it"
             )
     counts = {name: len(told[name]) for name in (*LISTS, "start_times") if name in told}
     if len(set(counts.values())) > 1 or not told["errors"]:
-        raise UserError(f"{path}: the details are of {counts} requests; expected as many of each")
+        raise UserError(f"{where}: the details are of {counts} requests; expected as many of each")
     starts = told.get("start_times")
     if not isinstance(starts, list):
         raise UserError(
-            f"{path}: start_times: missing, without which nobody knows what ran together; "
+            f"{where}: start_times: missing, without which nobody knows what ran together; "
             "vLLM 0.9 and later write it"
         )
     texts = told.get("generated_texts")
@@ -54,14 +60,21 @@ def read_vllm_bench(path: Path) -> ForeignLoad:
     try:
         columns = [starts, *(told[name] for name in LISTS), texts]
         requests = tuple(itertools.starmap(_request, zip(*columns, strict=True)))
-        load, definitions = _load(told, len(requests)), DEFINITIONS
-        if load.kind == "closed" and (due := _schedule(told, requests)):
-            load, definitions = Load("trace", trace="timed_trace"), OF_TRACES
+        load, due = _load(told, len(requests)), _due(told, requests)
+        since = MADE
+        if load.kind == "closed" and _is_schedule(due, requests):
+            most = places(told.get("max_concurrency"), "max_concurrency")
+            load, since = Load("trace", trace="timed_trace", concurrency=most), OF_TRACES
+        if load.is_open and due:
             pairs = zip(requests, due, strict=True)
             requests = tuple(replace(one, due_s=at) for one, at in pairs)
+            requests = waited_for_a_place(requests) if load.concurrency else requests
+        else:
+            wait = f" (nor is the wait for one of its {load.concurrency} places in them)"
+            since = SENT + wait * (load.is_open and load.concurrency is not None)
         return ForeignLoad(
             TOOL,
-            definitions,
+            DEFINITIONS.format(since=since),
             server=str(told.get("backend") or told.get("endpoint_type") or "unknown"),
             model=str(told.get("model_id") or "unknown"),
             load=load,
@@ -69,7 +82,7 @@ def read_vllm_bench(path: Path) -> ForeignLoad:
             requests=requests,
         )
     except (TypeError, ValueError, OverflowError) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+        raise UserError(f"{where}: {' '.join(str(error).split())}") from None
 
 
 def _request(
@@ -87,33 +100,36 @@ def _request(
 
 
 def _load(told: Mapping[str, Any], requests: int) -> Load:
-    """vLLM's rate "inf" sends everything at once, or as many as `max_concurrency` lets through."""
+    """vLLM's rate "inf" sends everything at once, or as many as `max_concurrency` lets through; of
+    a rate's it holds back those for which there is no place."""
     if (ramp := told.get("ramp_up_strategy")) is not None:
         raise ValueError(f"ramp_up_strategy: is {ramp!r}; expected one rate, or none, for all")
-    rate, most = told.get("request_rate"), told.get("max_concurrency")
+    rate, most = told.get("request_rate"), places(told.get("max_concurrency"), "max_concurrency")
     burstiness = float(told.get("burstiness") or 1.0)
     if rate in (None, "inf") or math.isinf(float(rate)):
-        return Load("closed", concurrency=int(most or requests))
+        return Load("closed", concurrency=most or requests)
     if burstiness == 1.0:
-        return Load("poisson", rate=float(rate))
+        return Load("poisson", most, float(rate))
     if math.isinf(burstiness):
-        return Load("constant", rate=float(rate))
-    return Load("gamma", rate=float(rate), burstiness=burstiness)
+        return Load("constant", most, float(rate))
+    return Load("gamma", most, float(rate), burstiness)
 
 
-def _schedule(
-    told: Mapping[str, Any], requests: Sequence[ForeignRequest]
-) -> list[float | None] | None:
-    """When each request of a trace with times of its own (`timed_trace`) was due; None for what was
-    sent at once. The file does not say which it is, but without times vLLM makes all requests
-    before it sends the first one."""
+def _due(told: Mapping[str, Any], requests: Sequence[ForeignRequest]) -> list[float | None]:
+    """When each request was made, which with a rate or a trace is when it was due; none where the
+    file does not say."""
     waits = told.get("queue_times")  # between a request's making and its sending, vLLM 0.32
     if not isinstance(waits, list) or len(waits) != len(requests):
-        return None
+        return []
     pairs = zip(requests, waits, strict=True)
-    due = [None if r.error else r.sent_s - seconds(wait, "queue_times") for r, wait in pairs]
+    return [None if r.error else r.sent_s - seconds(wait, "queue_times") for r, wait in pairs]
+
+
+def _is_schedule(due: Sequence[float | None], requests: Sequence[ForeignRequest]) -> bool:
+    """Whether it is a trace with times of its own (`timed_trace`), which the file does not say:
+    without times vLLM makes all requests before it sends the first one."""
     first = min((one.sent_s for one in requests if one.error is None), default=math.inf)
-    return due if any(at is not None and at > first for at in due) else None
+    return any(at is not None and at > first for at in due)
 
 
 def _date(told: Mapping[str, Any]) -> str:

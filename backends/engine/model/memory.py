@@ -21,6 +21,9 @@ MAPPED = 1 << 20
 KEPT_BYTES = 4 << 20
 """What a slot keeps for its next sequence: pages that are there already are faster than new ones,
 and short sequences never pay for giving any back."""
+SPARSE = 64 << 20
+"""Scratch from here on has room for positions that sequences hardly reach: what is written of it is
+resident."""
 _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _NORESERVE = 0x4000 if sys.platform == "linux" else 0
 """MAP_NORESERVE, which this Python does not name."""
@@ -98,7 +101,7 @@ class KeptMemory:
 
     def scratch(self, size: int) -> int:
         """Where so many fresh bytes lie, from a cache line on."""
-        memory = aligned(size)
+        memory = aligned(size) if size < SPARSE else SparseMemory(size).bytes
         self.hold(memory)
         return int(memory.ctypes.data)
 

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness.core.files import cache_folder, replacing
+from harness.core.files import cache_folder, one_at_a_time, replacing
 
 SOURCES = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-std=gnu++17", "-fopenmp", "-fPIC", "-shared")
@@ -112,28 +112,37 @@ class CDraws(ctypes.Structure):
 @functools.cache
 def library() -> ctypes.CDLL:
     """The loaded kernels. Raises `NativeUnavailableError`."""
-    compiler = shlex.split(os.environ.get("CXX", "")) or [*filter(shutil.which, COMPILERS)][:1]
-    if not compiler:
-        raise NativeUnavailableError(f"no C++ compiler found ({', '.join(COMPILERS)}, or $CXX)")
+    compiler = _compiler()
     try:
         version = _run([*compiler, "--version"])
     except OSError as error:
         raise NativeUnavailableError(f"C++ compiler {shlex.join(compiler)}: {error}") from None
     files = sorted(path for path in SOURCES.iterdir() if path.suffix in (".cpp", ".h"))
     sources = [path.read_text(encoding="utf-8") for path in files]
-    parts = (*sources, version, " ".join(FLAGS), _cpu())
+    parts = (*sources, version, shlex.join((*compiler, *FLAGS)), _cpu())
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     name = f"decodebench-native-{digest}.so"
     problem = "no folder can be written to for the compiled kernels"
     for folder in filter(_is_ours, _folders()):
-        target = folder / name
-        if not target.is_file():
-            _build(compiler, target)
         try:
-            return _declare(ctypes.CDLL(str(target)))
+            _build_once(compiler, folder / name)
+            return _declare(ctypes.CDLL(str(folder / name)))
+        except NativeUnavailableError as error:  # a full disk, as the linker says it
+            problem = str(error)
         except OSError as error:  # a folder mounted without execution
             problem = f"compiled kernels: {error}"
     raise NativeUnavailableError(problem)
+
+
+def _compiler() -> list[str]:
+    try:
+        named = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        raise NativeUnavailableError(f"$CXX: {error}") from None
+    found = named or [*filter(shutil.which, COMPILERS)][:1]
+    if not found:
+        raise NativeUnavailableError(f"no C++ compiler found ({', '.join(COMPILERS)}, or $CXX)")
+    return found
 
 
 def scratch_bytes(model: CModel, rows: int) -> tuple[int, int]:
@@ -160,17 +169,31 @@ def _is_ours(folder: Path) -> bool:
     return not shared and os.access(folder, os.W_OK)
 
 
+def _build_once(compiler: list[str], target: Path) -> None:
+    """Build the library if it is not there. Processes that start together, as the stages of a
+    pipeline do, wait for the one that does. Raises `OSError` and `NativeUnavailableError`."""
+    if target.is_file():
+        return
+    with one_at_a_time(target.with_suffix(".lock")):
+        if not target.is_file():
+            _build(compiler, target)
+
+
 def _build(compiler: list[str], target: Path) -> None:
     with replacing(target) as temporary:
         _run([*compiler, *FLAGS, str(SOURCES / "library.cpp"), "-o", str(temporary)])
+        if not temporary.is_file():
+            raise NativeUnavailableError(f"{shlex.join(compiler)}: wrote no library")
 
 
 def _run(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = done.stderr.strip().splitlines()
-        lines = [line for line in said if "error" in line] or said[-1:] or ["failed"]
-        raise NativeUnavailableError(f"{Path(command[0]).name}: {lines[0][:300]}")
+        said = done.stderr.strip().splitlines() or ["failed"]
+        place = next((n for n, line in enumerate(said) if "error" in line), len(said) - 1)
+        if said[place].startswith("collect2"):  # the linker's own line, which says why, is before
+            place = max(place - 1, 0)
+        raise NativeUnavailableError(f"{Path(command[0]).name}: {said[place][:300]}")
     return done.stdout
 
 

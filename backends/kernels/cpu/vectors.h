@@ -2,6 +2,10 @@
 
 #pragma once
 
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
+#error "g++ 12 or newer is needed"  // for _Float16
+#endif
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>

@@ -28,7 +28,7 @@ from backends.tetris.workers.options import (
 )
 from backends.tetris.workers.piped_stages import ANSWERED_WITHIN_S
 from harness.core.backend import Option
-from harness.core.errors import UserError
+from harness.core.errors import UserError, runs_elsewhere
 from harness.core.nouns import REPLAYED, BackendInfo, Measured, Model
 
 KERNELS_OF = {"cpu": "native", "cuda": "triton"}
@@ -118,7 +118,7 @@ class Tetris(EngineBackend):
         if options["replicas"] is not None:
             check_replicas(NAME, options["stages"], options["replicas"])
         found = stage_device(options, device())
-        if options["kernels"] not in ("auto", KERNELS_OF[found]):
+        if not runs_elsewhere() and options["kernels"] not in ("auto", KERNELS_OF[found]):
             raise UserError(
                 f"backend '{NAME}': option 'kernels': stages run on {found} here; expected auto or "
                 f"{KERNELS_OF[found]}"

@@ -7,7 +7,9 @@ thread that started it ends.
 
 from __future__ import annotations
 
+import os
 import queue
+import tempfile
 import threading
 import traceback
 from collections.abc import Collection, Mapping, Sequence
@@ -15,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import backends
 from backends.checkpoints import models
 from harness.cli import wiring
+from harness.cli.asked.beforehand import refuse_unscorable
 from harness.cli.pins import Pins
 from harness.cli.session import open_session
 from harness.core.errors import UserError
@@ -36,6 +40,10 @@ class NodeState:
     """By engine and workload of a trial (`code_key`), what pins its code here."""
     checksums: Mapping[str, str]
     """By label of a model: of what lies here under its name; the reason, where nothing does."""
+    refused: str | None = None
+    """Why this machine cannot run the trials; then no model was read."""
+    logs: Path | None = None
+    """The folder on this node for what engines print; None: nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +66,31 @@ class NodeWorker:
     """Runs shares of trials on the node that it lives on.
 
     Args:
-        logs: a folder there for what engines print; None: nowhere.
+        logs: a folder for what engines print: that of the run, where a node can write into it,
+            else the node has one of its own. None: nowhere.
     """
 
     def __init__(self, name: str, logs: Path | None) -> None:
-        self._name, self._logs = name, logs
+        self._name, self._logs = name, None if logs is None else _writable(logs)
         self._told: queue.SimpleQueue[Tiding] = queue.SimpleQueue()
         self._shares: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         threading.Thread(target=self._work, daemon=True).start()
 
+    def ready(self) -> str:
+        """Answers as soon as this process can: with what ``dtype: auto`` means here."""
+        return wiring.preferred_dtype()
+
     def describe(self, trials: Sequence[Trial]) -> NodeState:
-        """The machine, the code and the models here."""
-        here, pins = environment(), Pins()
+        """The machine, the code and the models here, which are read for it unless their digests
+        are remembered on this machine (`backends.checkpoints.digests`)."""
+        here, pins, refused = environment(), Pins(), _refused(trials)
         return NodeState(
             {**here, "node": self._name},
             fingerprint(here),
             {code_key(trial): pins.of(trial) for trial in trials},
-            {trial.model.label(): _checksum(trial) for trial in trials},
+            {} if refused else {trial.model.label(): _checksum(trial) for trial in trials},
+            refused,
+            self._logs,
         )
 
     def begin(self, trials: Sequence[Trial], stored: Collection[str], time_limit_s: float) -> None:
@@ -102,7 +118,7 @@ class NodeWorker:
                 self._told.put(ShareOver(None, str(error)))
             except Exception as error:
                 traceback.print_exc()
-                self._told.put(ShareOver(None, f"{type(error).__name__}: {error}"))
+                self._told.put(ShareOver(None, f"{type(error).__name__}: {models.one_line(error)}"))
 
     def _sweep(
         self,
@@ -138,6 +154,14 @@ class _Elsewhere:
         """The event of the trial's end has the record."""
 
 
+def _writable(logs: Path) -> Path:
+    """`logs` where it is there or can be made in its folder, else one that is made now."""
+    there = logs if os.access(logs, os.F_OK) else logs.parent
+    if os.access(there, os.W_OK | os.X_OK):
+        return logs
+    return Path(tempfile.mkdtemp(prefix="decodebench-logs-"))
+
+
 def _newest(found: Sequence[Tiding]) -> list[Tiding]:
     """Without the progress that a later tiding has overtaken."""
     last = len(found) - 1
@@ -146,6 +170,21 @@ def _newest(found: Sequence[Tiding]) -> list[Tiding]:
         for place, one in enumerate(found)
         if place == last or not (isinstance(one, SweepEvent) and one.kind == "progress")
     ]
+
+
+def _refused(trials: Sequence[Trial]) -> str | None:
+    """What a run on this machine would be refused for, before an engine is loaded; None: it is not.
+    Of a shape that this machine cannot hold no weights are made."""
+    models_run = {t.model for t in trials if backends.load_class(t.backend).needs_model}
+    try:
+        refuse_unscorable(trials)
+        for model in models_run:
+            if model.shape:
+                wiring.refuse_too_large(model)
+        wiring.warnings(trials)
+    except UserError as error:
+        return str(error)
+    return None
 
 
 def _checksum(trial: Trial) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from harness.core.errors import UserError
 from harness.core.nouns import Trial
 
 READY_S = 120.0
-"""A node imports what a trial's code is, and reads its model once for the checksum."""
+"""For a node's worker to start, which imports what measures."""
+TOLD_S = 30.0
+"""How often it is told that a node still reads. That has no limit: a model's weights, read from a
+network once for the checksum, may take hours, and a node that is lost meanwhile is noticed."""
 OPTION = "--executor ray"
 
 
@@ -41,14 +45,21 @@ def connect(address: str | None) -> Any:
 
 
 def open_nodes(
-    ray: Any, trials: Sequence[Trial], logs: Path, meanwhile: Callable[[], None] = lambda: None
+    ray: Any,
+    trials: Sequence[Trial],
+    logs: Path,
+    meanwhile: Callable[[], None] = lambda: None,
+    *,
+    is_auto: bool = False,
 ) -> list[ClusterNode]:
     """A worker on each node that is alive: on those with a GPU where any has one, else on all.
-    While they start, which takes seconds, `meanwhile` is called.
+    While they start, which takes seconds, `meanwhile` is called. `is_auto`: the trials' dtype is
+    what ``dtype: auto`` means on this machine.
 
     A cluster lists a node that has died for some seconds more: such a node is left out, with a
     warning. Raises `UserError` for a cluster without a node, and for a node without this package,
-    with other code or with another model under the name of a trial's.
+    with other code, with another model under the name of a trial's, or where ``dtype: auto`` is
+    another one.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -61,8 +72,7 @@ def open_nodes(
     remote = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=4)(NodeWorker)
     workers: dict[str, Any] = {}
     ids: dict[str, str] = {}
-    for number, node in enumerate(chosen):
-        name = f"{node['NodeManagerAddress']}/{number}"
+    for name, node in named(chosen).items():
         whole = {
             "num_cpus": node["Resources"]["CPU"],
             "num_gpus": node["Resources"].get("GPU", 0),
@@ -71,22 +81,58 @@ def open_nodes(
         ids[name] = node["NodeID"]
         workers[name] = remote.options(**whole).remote(name, logs)
     one_of_each = list({code_key(trial): trial for trial in trials}.values())
+    ready = {name: worker.ready.remote() for name, worker in workers.items()}
     asked = {name: worker.describe.remote(one_of_each) for name, worker in workers.items()}
     meanwhile()
-    nodes = []
-    for name, answer in asked.items():
-        try:
-            state = ray.get(answer, timeout=READY_S)
-        except Exception as error:
-            if not _is_alive(ray, ids[name]):
-                print(f"warning: node {name} is lost before it has begun", file=sys.stderr)
-                continue
-            raise UserError(f"{OPTION}: node {name}: {_reason(ray, error)}") from None
-        nodes.append(ClusterNode(name, workers[name], state))
+    dtypes = _answers(ray, ids, ready, lambda name: ray.get(ready[name], timeout=READY_S))
+    if is_auto:
+        check_dtype(dtypes, trials[0].model.dtype)
+    states = _answers(ray, ids, dtypes, lambda name: _described(ray, name, asked[name]))
+    nodes = [ClusterNode(name, workers[name], state) for name, state in states.items()]
     if not nodes:
         raise UserError(f"{OPTION}: every node of the cluster is lost before it has begun")
     check(nodes, one_of_each)
     return nodes
+
+
+def named(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Ray's nodes by address, with a number in the order of their ids where several share one: so
+    that a node has its name in a cluster that was started again, too, however Ray lists it."""
+    at: dict[str, list[Mapping[str, Any]]] = {}
+    for node in sorted(nodes, key=lambda node: str(node["NodeID"])):
+        at.setdefault(node["NodeManagerAddress"], []).append(node)
+    return {
+        f"{address}/{number}" if len(same) > 1 else address: node
+        for address, same in at.items()
+        for number, node in enumerate(same)
+    }
+
+
+def _answers(
+    ray: Any, ids: Mapping[str, str], names: Collection[str], answer: Callable[[str], Any]
+) -> dict[str, Any]:
+    """The nodes' answers, but for those that are lost. Raises `UserError` for one that has none."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = answer(name)
+        except Exception as error:
+            if _is_alive(ray, ids[name]):
+                raise UserError(f"{OPTION}: node {name}: {_reason(ray, error)}") from None
+            print(f"warning: node {name} is lost before it has begun", file=sys.stderr)
+    return found
+
+
+def _described(ray: Any, name: str, answer: Any) -> NodeState:
+    """What a node says of itself, however long it reads for that."""
+    for waited in itertools.count(1):
+        try:
+            state: NodeState = ray.get(answer, timeout=TOLD_S)
+            return state
+        except ray.exceptions.GetTimeoutError:
+            told = f"node {name} reads its models for their checksums, for {waited * TOLD_S:g} s"
+            print(told, file=sys.stderr)
+    raise AssertionError
 
 
 def _check_whole(trials: Sequence[Trial]) -> None:
@@ -99,8 +145,20 @@ def _check_whole(trials: Sequence[Trial]) -> None:
             )
 
 
+def check_dtype(dtypes: Mapping[str, str], ours: str) -> None:
+    """Raise `UserError` for a node where ``dtype: auto`` is not what it is on this machine, by
+    which the trials were made."""
+    for name, there in dtypes.items():
+        if there != ours:
+            raise UserError(
+                f"{OPTION}: dtype: auto is {there} on node {name} and {ours} on this machine; "
+                f"expected one of them in the experiment, as 'dtype: {there}'"
+            )
+
+
 def check(nodes: Sequence[ClusterNode], trials: Sequence[Trial]) -> None:
-    """Raise `UserError` for a node whose code or models are not this machine's."""
+    """Raise `UserError` for a node whose code or models are not this machine's, and for one that
+    cannot run the trials."""
     pins = Pins()
     code: Mapping[str, str] = {code_key(trial): pins.of(trial) for trial in trials}
     for node in nodes:
@@ -110,6 +168,9 @@ def check(nodes: Sequence[ClusterNode], trials: Sequence[Trial]) -> None:
                     f"{OPTION}: node {node.name}: has other code of backend '{trial.backend}'; "
                     "expected this version of decodebench on every node"
                 )
+        if node.state.refused is not None:
+            raise UserError(f"{OPTION}: node {node.name}: {node.state.refused}")
+        for trial in trials:
             there = node.state.checksums[trial.model.label()]
             if there != trial.model.checksum:
                 raise UserError(

@@ -11,6 +11,7 @@ from typing import Any
 from harness.cli.cluster.node import ShareOver, Tiding
 from harness.cli.cluster.nodes import ClusterNode, connect, open_nodes
 from harness.cli.cluster.shares import Comparison, NodeShares, comparisons, kept
+from harness.cli.folders.run_folder import write_code
 from harness.cli.pins import OlderTrials, Pins
 from harness.cli.progress import SweepDisplay
 from harness.core.errors import UserError
@@ -69,9 +70,9 @@ class ClusterSweep:
         self._over = self._total = 0
 
     def run(self, trials: Sequence[Trial]) -> SweepResult:
-        """Run the trials that no node of these kinds has run whole. A node that is lost costs what
-        it was doing; others do it. Raises `UserError` where the last node is lost, and for records
-        that cannot be stored: all stored before stays."""
+        """Run the trials that no node of these kinds has run whole. A node that is lost, or that
+        cannot go on, costs what it was doing; others do it. Raises `UserError` where the last node
+        is lost, and for records that cannot be stored: all stored before stays."""
         todo = [one for one in comparisons(trials) if not self._is_stored(one)]
         self._total = sum(map(len, todo))
         self._result.stored = len(trials) - self._total
@@ -83,7 +84,7 @@ class ClusterSweep:
             try:
                 told: list[Tiding] = self._ray.get(done[0])
             except self._ray.exceptions.RayError as error:
-                self._is_gone(busy, shares, error)
+                self._is_gone(busy, shares, type(error).__name__)
                 continue
             self._take(busy, told, shares)
         for record, refused in self._noted.values():
@@ -120,7 +121,7 @@ class ClusterSweep:
         try:
             self._ray.get(node.worker.begin.remote(trials, stored, self._time_limit_s))
         except self._ray.exceptions.RayError as error:
-            self._is_gone(busy, shares, error)
+            self._is_gone(busy, shares, type(error).__name__)
         else:
             self._listen(busy)
 
@@ -140,8 +141,9 @@ class ClusterSweep:
         for tiding in told:
             if isinstance(tiding, ShareOver):
                 if tiding.error is not None:
-                    raise UserError(f"node {busy.node.name}: {tiding.error}")
-                self._begin(busy.node, shares)
+                    self._is_gone(busy, shares, tiding.error)
+                else:
+                    self._begin(busy.node, shares)
                 return
             self._note(busy, tiding)
         self._listen(busy)
@@ -158,9 +160,9 @@ class ClusterSweep:
         self._over += event.record is not None
         self._events(replace(event, index=index, total=self._total))
 
-    def _is_gone(self, busy: _Busy, shares: NodeShares, error: Exception) -> None:
-        """A node is lost, with its engines. What it had stored of a repeat that is not whole runs
-        again, so that a repeat is one node's."""
+    def _is_gone(self, busy: _Busy, shares: NodeShares, why: str) -> None:
+        """A node is lost, with its engines, or cannot go on. What it had stored of a repeat that is
+        not whole runs again, so that a repeat is one node's."""
         self._nodes.remove(busy.node)
         left = [one for one in busy.share if not self._is_whole(busy, one)]
         stored = [k for one in left for k in map(busy.node.key, one) if k in busy.stored]
@@ -175,13 +177,14 @@ class ClusterSweep:
                     self._store.remove(key)
         count = sum(map(len, left))
         self._lost(
-            f"node {busy.node.name} is lost ({type(error).__name__}); what it had begun, "
+            f"node {busy.node.name} is lost ({why}); what it had begun, "
             f"{len(left)} comparisons, goes to others"
         )
         if not self._nodes and (left or shares):
             raise UserError(
-                f"the last node of the cluster is lost, at most {count} trials before the end of "
-                "its share; what was stored is safe: run the same command again"
+                f"node {busy.node.name}: {why}: the last node of the cluster is lost, at most "
+                f"{count} trials before the end of its share; what was stored is safe: run the "
+                "same command again"
             )
         shares.give_back(left)
         self._begin_idle(shares)
@@ -196,19 +199,29 @@ def sweep_cluster(
     time_limit_s: float,
     address: str | None,
     meanwhile: Callable[[], None],
+    *,
+    is_auto: bool,
 ) -> SweepResult:
     """Run the trials that the store does not have on the nodes of the Ray cluster at `address`, or
     of a Ray of its own on this machine, and show how far they are. `meanwhile` is called once,
-    while nodes start. Raises `UserError`."""
+    while nodes start. `is_auto`: the trials' dtype is this machine's ``dtype: auto``. Raises
+    `UserError`."""
     ray = connect(address)
     try:
-        nodes = open_nodes(ray, trials, store.path.absolute() / "logs", meanwhile)
+        logs = store.path.absolute() / "logs"
+        nodes = open_nodes(ray, trials, logs, meanwhile, is_auto=is_auto)
         print(f"cluster: {len(nodes)} nodes", file=sys.stderr)
+        for node in nodes:
+            if (there := node.state.logs) not in (None, logs):
+                print(
+                    f"node {node.name}: logs of its engines are there, in {there}", file=sys.stderr
+                )
         backends, pins = {trial.backend for trial in trials}, Pins()
         kinds = {node.state.fingerprint: node.state.environment for node in nodes}
         older = {k: OlderTrials(store, machine, backends, pins) for k, machine in kinds.items()}
         for one in older.values():
             one.drop_replaced()
+        write_code(store, pins.all_of(trials))
         with SweepDisplay() as progress:
 
             def told(event: SweepEvent) -> None:

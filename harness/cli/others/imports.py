@@ -40,7 +40,7 @@ def import_results(
     from harness.cli.cells.outcome import tell_results
     from harness.core.nouns import Slo
     from results.imports.files import read_foreign
-    from results.imports.foreign import experiment_of, make_record
+    from results.imports.foreign import experiment_of, imported_cell, make_record
     from results.store.folder import Store
 
     names = _names(files, label or ())
@@ -52,13 +52,12 @@ def import_results(
         for name, file in zip(names, files, strict=True)
         for load in read_foreign(user_path(str(file), "FILE"))
     ]
-    seen: Counter[tuple[str, str, str]] = Counter()
+    seen: Counter[str] = Counter()
     records = []
     for name, load in loads:
-        place = load.tool, name, load.load.label()
-        made = make_record(load, name, workload, seen[place], objective, cold=cold)
-        seen[place] += 1
-        records.append(made)
+        cell = imported_cell(load, name, workload, objective).key(load.tool)
+        records.append(make_record(load, name, workload, seen[cell], objective, cold=cold))
+        seen[cell] += 1
     store = Store(out)
     with only_writer(out):
         try:

@@ -122,6 +122,10 @@ def test_the_resolved_experiment_is_yaml_that_names_the_reference() -> None:
         ({"load": [{"kind": "closed"}]}, "a 'closed' load needs the key 'concurrency'"),
         ({"load": [{"kind": "closed", "rate": 1}]}, "load[0].rate: unknown key of a 'closed' load"),
         (
+            {"load": [{"kind": "poisson", "rate": 1, "concurrency": 8}]},
+            "load[0].concurrency: unknown key of a 'poisson' load",
+        ),
+        (
             {"load": [{"kind": "poison", "rate": 1}]},
             "unknown load 'poison'; did you mean 'poisson'",
         ),

@@ -87,6 +87,8 @@ def test_an_answer_that_was_not_streamed_is_one_chunk(tmp_path: Path) -> None:
     [
         ({"type": "poisson", "rate": 4.0}, Load("poisson", rate=4.0)),
         ({"type": "constant", "rate": 4}, Load("constant", rate=4.0)),
+        ({"type": "poisson", "rate": 4, "concurrency": 8}, Load("poisson", 8, rate=4.0)),
+        ({"type": "fixed_schedule", "concurrency": 8}, Load("trace", 8, trace="fixed_schedule")),
         (
             {"type": "gamma", "rate": 4, "smoothness": 0.5},
             Load("gamma", rate=4.0, burstiness=0.5),
@@ -96,8 +98,7 @@ def test_an_answer_that_was_not_streamed_is_one_chunk(tmp_path: Path) -> None:
         ({"type": "constant", "rate_series": {}}, Load("trace", trace="constant")),
         ({"type": "poisson", "rate": 4, "rate_ramp": {}}, Load("poisson", rate=4.0)),
         ({"type": "poisson", "rate": 4, "rate_ramp": 9}, Load("trace", trace="poisson")),
-        # what the stamps show: 80 ms each, a second apart
-        ({"kind": None}, Load("closed", concurrency=1)),
+        ({"type": "concurrency"}, Load("closed", concurrency=1)),
     ],
 )
 def test_loads(phase: dict[str, Any], load: Load, tmp_path: Path) -> None:
@@ -109,6 +110,19 @@ def test_loads(phase: dict[str, Any], load: Load, tmp_path: Path) -> None:
     assert waits == ([0, 0] if load.kind == "closed" else [3 * 10**9] * 2)
 
 
+def test_a_limit_that_is_in_no_latency_is_said(tmp_path: Path) -> None:
+    """AIPerf stamps when it lets a request go, which is after its wait for a place."""
+    words = "; requests wait for a place before it lets them go, which is in no latency"
+    for phase, said in (
+        ({"type": "poisson", "rate": 4.0, "concurrency": 8}, True),
+        ({"type": "poisson", "rate": 4.0, "prefill_concurrency": 8}, True),
+        ({"type": "poisson", "rate": 4.0}, False),
+        ({"type": "concurrency", "concurrency": 8}, False),
+    ):
+        (found,) = read_foreign(written(tmp_path, due(line(0), 0.0), **phase))
+        assert found.definitions.endswith(words) == said
+
+
 def due(one: dict[str, Any], before_s: float) -> dict[str, Any]:
     """Let go so long before it was sent."""
     sent_ns = one["metadata"]["request_start_ns"]
@@ -118,6 +132,8 @@ def due(one: dict[str, Any], before_s: float) -> dict[str, Any]:
 
 def test_what_would_be_read_as_something_else_is_refused(tmp_path: Path) -> None:
     for phase, words in (
+        ({"kind": None}, "phases: one is of type None; expected one of concurrency, poisson"),
+        ({"kind": "warmup"}, "input_config: has 'models', 'endpoint', 'phases'; expected 'phases'"),
         ({"type": "tidal"}, "phases: one is of type 'tidal'; expected one of concurrency, poisson"),
         ({"type": "fixed_schedule"}, "credit_issued_ns: missing; a phase of type 'fixed_schedule'"),
     ):
@@ -198,12 +214,31 @@ def test_a_strange_record_is_refused_in_a_line(
 def test_a_folder_without_records_says_what_writes_them(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="missing; expected what 'aiperf profile --export-level"):
         read_foreign(tmp_path)
-    (tmp_path / "profile_export.jsonl").write_text("")
     with pytest.raises(UserError, match="no requests in it"):
-        read_foreign(tmp_path)
+        read_foreign(written(tmp_path))
     (tmp_path / "profile_export.jsonl").write_text("{}\n{")
     with pytest.raises(UserError, match=r"profile_export\.jsonl, record 1: request_start_ns"):
         read_foreign(tmp_path)
+
+
+@pytest.mark.parametrize("summary", ["mine.json", "mine_aiperf.json"])
+def test_a_prefix_of_its_own_is_found(summary: str, tmp_path: Path) -> None:
+    folder = written(tmp_path, line(0), line(1))
+    (expected,) = read_foreign(folder)
+    (folder / "profile_export.jsonl").rename(folder / "mine.jsonl")
+    (folder / "profile_export_aiperf.json").rename(folder / summary)
+    for name in ("mine.jsonl", summary):
+        assert read_foreign(folder / name) == [expected]
+    with pytest.raises(UserError, match=r"of --profile-export-prefix X the file X\.jsonl"):
+        read_foreign(folder)
+
+
+def test_how_it_was_asked_is_not_guessed(tmp_path: Path) -> None:
+    folder = written(tmp_path, line(0), line(1))
+    (folder / "profile_export_aiperf.json").unlink()
+    words = "expected AIPerf's summary, profile_export_aiperf.json or profile_export.json"
+    with pytest.raises(UserError, match=f"nothing beside it says how it was asked; {words}"):
+        read_foreign(folder)
 
 
 def test_another_versions_words_and_units_are_not_guessed(tmp_path: Path) -> None:
@@ -212,7 +247,7 @@ def test_another_versions_words_and_units_are_not_guessed(tmp_path: Path) -> Non
     del told["input_config"]["phases"]
     told["input_config"]["loadgen"] = {"request_rate": 5.0, "request_rate_mode": "poisson"}
     (folder / "profile_export_aiperf.json").write_text(json.dumps(told))
-    with pytest.raises(UserError, match="has 'loadgen'; expected 'phases', as AIPerf"):
+    with pytest.raises(UserError, match="'loadgen'; expected 'phases' with one of kind"):
         read_foreign(folder)
     odd = line(0)
     odd["metrics"]["time_to_first_token"] = {"value": 0.05, "unit": "sec"}

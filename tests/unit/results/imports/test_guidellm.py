@@ -68,7 +68,6 @@ def test_stamps_count_from_when_a_request_was_due(tmp_path: Path) -> None:
     assert (found.tool, found.server, found.model) == ("guidellm", "openai_http", "some/model")
     assert found.load == Load("poisson", rate=4.0)
     assert found.started_at == "1970-01-01T00:01:40+00:00"
-    assert "1 requests that it cut off at its end are left out" in found.definitions
     made = make_record(found, "mine", "chat", 0, Slo(), cold=False)
     first, _, third = made.generations
     assert (first.scheduled_ns, first.submitted_ns) == (99_980_000_000, 100_000_000_000)
@@ -106,6 +105,56 @@ def test_a_client_that_sends_late_is_what_was_measured(tmp_path: Path) -> None:
         assert lag_s == pytest.approx(0.002 if held_s else late_s, abs=1e-6)
 
 
+def test_the_wait_for_a_place_is_no_lateness_of_the_clients(tmp_path: Path) -> None:
+    for most, late in ((2, False), (10240, True)):
+        asked = {"strategy": {"kind": "poisson", "rate": 4.0, "max_concurrency": most}}
+        requests = {"successful": [answered(100.0 + number) for number in range(3)]}
+        (found,) = read_foreign(written(tmp_path, config=asked, requests=requests, metrics={}))
+        made = make_record(found, "mine", "chat", 0, Slo(), cold=True)
+        assert made.validity.valid is not late
+        assert latency.ttft_s(from_record(made)).tolist() == pytest.approx([0.07] * 3)
+
+
+def test_requests_that_were_cut_off_did_not_end(tmp_path: Path) -> None:
+    """Left out, only the faster ones of the last seconds would count. What never left is none."""
+    whole = {"successful": [answered(100.0 + number) for number in range(3)]}
+    timings = {"targeted_start": 103.0, "resolve_start": 103.001, "resolve_end": 104.0}
+    late = {"prompt_tokens": None, "info": {"timings": timings}}
+    waiting = {"info": {"timings": {"targeted_start": 105.0, "resolve_end": 104.0}}}
+    for cut, words in (([waiting], None), ([late, waiting], "failures: 1 of 4 requests did not")):
+        requests = {**whole, "incomplete": cut}
+        asked = {"strategy": {"kind": "poisson", "rate": 4.0, "max_concurrency": 2}}
+        (found,) = read_foreign(written(tmp_path, config=asked, requests=requests, metrics={}))
+        made = make_record(found, "mine", "chat", 0, Slo(ttft_ms=1e3), cold=True)
+        assert made.validity.valid is (words is None)
+        assert made.validity.reasons[0].startswith(words or "noise-not-checked: ")
+        ends = [(g.finished, g.error) for g in made.generations]
+        assert ends == [("stop", None)] * 3 + [(None, None)] * (words is not None)
+        met = latency.meets_slo(from_record(made), made.trial.slo).tolist()
+        assert met == [True] * 3 + [False] * (words is not None)
+
+
+def test_a_warm_up_and_a_cool_down_are_left_out(tmp_path: Path) -> None:
+    """Its totals count what was in flight at some moment between them."""
+    times = {"measure_start_time": 100.5, "measure_end_time": 102.5}
+    late = {"info": {"timings": {"request_start": 103.9, "resolve_end": 104.0}}}
+    requests = {
+        "successful": [answered(100.0), answered(100.45), answered(101.0), answered(102.5)],
+        "errored": [{"info": {"timings": {"request_start": 103.0, "resolve_end": 103.1}}}],
+        "incomplete": [late],
+    }
+    totals = {"request_totals": {"successful": 3, "errored": 0, "incomplete": 0}}
+    path = written(tmp_path, requests=requests, metrics=totals, scheduler_metrics=times)
+    (found,) = read_foreign(path)
+    assert [one.sent_s for one in found.requests] == [100.45, 101.0, 102.5]
+    assert found.definitions.endswith("; 3 requests outside its measured time are left out")
+    made = make_record(found, "mine", "chat", 0, Slo(), cold=True)
+    assert not any(reason.startswith("failures") for reason in made.validity.reasons)
+    path = written(tmp_path, scheduler_metrics={**times, "measure_start_time": "x"})
+    with pytest.raises(UserError, match="scheduler_metrics: 'x' is no number"):
+        read_foreign(path)
+
+
 def test_a_warm_cache_is_no_cold_run(tmp_path: Path) -> None:
     warm = answered(100.0, input_metrics={"text_tokens": 30, "cached_tokens": 16})
     requests = {"successful": [warm, answered(101.0)]}
@@ -130,7 +179,10 @@ def test_each_benchmark_of_a_sweep_is_a_load(tmp_path: Path) -> None:
         ({"kind": "synchronous"}, Load("closed", concurrency=1)),
         ({"kind": "throughput"}, Load("closed", concurrency=3)),
         ({"kind": "throughput", "max_concurrency": 2}, Load("closed", concurrency=2)),
+        ({"kind": "throughput", "max_concurrency": 10240}, Load("closed", concurrency=3)),
         ({"kind": "constant", "rate": 2}, Load("constant", rate=2.0)),
+        ({"kind": "constant", "rate": 2, "max_concurrency": 2}, Load("constant", 2, rate=2.0)),
+        ({"kind": "constant", "rate": 2, "max_concurrency": 10240}, Load("constant", rate=2.0)),
         ({"type_": "concurrent", "streams": 5}, Load("closed", concurrency=5)),
         ({"type_": "trace", "time_scale": 1.0}, Load("trace", trace="trace")),
         ({"kind": "replay"}, Load("trace", trace="replay")),

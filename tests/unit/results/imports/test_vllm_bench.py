@@ -10,8 +10,8 @@ import pytest
 
 from harness.core.errors import UserError
 from harness.core.nouns import UNKNOWN_TOKEN, Load, Slo
-from results.imports.foreign import experiment_of, make_record, shared_out
-from results.imports.vllm_bench import read_vllm_bench
+from results.imports.files import read_foreign
+from results.imports.foreign import ForeignLoad, experiment_of, make_record, shared_out
 
 GOOD: dict[str, Any] = {
     "date": "20261101-120000",
@@ -38,8 +38,13 @@ def written(folder: Path, **changed: Any) -> Path:
     return path
 
 
+def read(path: Path) -> ForeignLoad:
+    (found,) = read_foreign(path)
+    return found
+
+
 def test_stamps_and_tokens(tmp_path: Path) -> None:
-    found = read_vllm_bench(written(tmp_path))
+    found = read(written(tmp_path))
     assert (found.server, found.model) == ("openai", "some/model")
     assert found.started_at == "2026-11-01T12:00:00+00:00"
     made = make_record(found, "mine", "chat", 0, Slo(ttft_ms=15), cold=True)
@@ -59,21 +64,38 @@ def test_stamps_and_tokens(tmp_path: Path) -> None:
     assert made.validity.reasons[0] == "failures: 1 of 3 requests failed"
 
 
+@pytest.mark.parametrize("name", ["bench.json", "bench.jsonl"])
+def test_each_appended_result_is_a_load(name: str, tmp_path: Path) -> None:
+    """As `--append-result` writes them: a newline before each but the first."""
+    path = tmp_path / name
+    results = [GOOD, {**GOOD, "request_rate": 4.0}, GOOD]
+    path.write_text("\n".join(map(json.dumps, results)))
+    found = read_foreign(path)
+    assert [one.load.kind for one in found] == ["closed", "poisson", "closed"]
+    assert found[0] == found[2]
+    path.write_text(json.dumps(GOOD) + "\n" + json.dumps({**GOOD, "itls": None}))
+    with pytest.raises(UserError, match=rf"{name}, result 2: itls: missing; expected a list"):
+        read_foreign(path)
+    path.write_text(json.dumps(GOOD) + "\n{")
+    with pytest.raises(UserError, match=rf"{name}, line 2: no JSON"):
+        read_foreign(path)
+    path.write_text(json.dumps(GOOD, indent=2))
+    assert read_foreign(path) == found[:1]
+
+
 def test_a_trace_with_times_of_its_own_is_no_closed_loop(tmp_path: Path) -> None:
     """Sent at once, all requests are made before the first one leaves."""
-    at_once = read_vllm_bench(written(tmp_path, queue_times=[0.1, 0.6, 101.0]))
-    assert at_once == read_vllm_bench(written(tmp_path))
-    replayed = read_vllm_bench(written(tmp_path, queue_times=[0.1, 0.2, 101.0]))
-    assert replayed.load == Load("trace", trace="timed_trace")
+    at_once = read(written(tmp_path, queue_times=[0.1, 0.6, 101.0]))
+    assert at_once == read(written(tmp_path))
+    replayed = read(written(tmp_path, queue_times=[0.1, 0.2, 101.0]))
+    assert replayed.load == Load("trace", trace="timed_trace", concurrency=2)
     assert "count from when a request of its trace was due" in replayed.definitions
     made = make_record(replayed, "mine", "chat", 0, Slo(), cold=True)
     waits = [g.submitted_ns - g.scheduled_ns for g in made.generations]
     assert waits == pytest.approx([100_000_000, 200_000_000, 0], abs=1000)
-    rate = {"queue_times": [0.1, 0.2, 0.3], "request_rate": 2.0}
-    assert read_vllm_bench(written(tmp_path, **rate)).load == Load("poisson", rate=2.0)
     for wrong in (["x", 0.0, 0.0], [float("nan"), 0.0, 0.0]):
         with pytest.raises(UserError, match="queue_times: "):
-            read_vllm_bench(written(tmp_path, queue_times=wrong))
+            read(written(tmp_path, queue_times=wrong))
 
 
 @pytest.mark.parametrize(
@@ -98,18 +120,39 @@ def test_tokens_are_shared_out(chunks: int, tokens: int, kept: list[int], sizes:
     ("changed", "load"),
     [
         ({"max_concurrency": None}, Load("closed", concurrency=3)),
-        ({"request_rate": 4.0}, Load("poisson", rate=4.0)),
-        ({"request_rate": 4.0, "burstiness": 0.5}, Load("gamma", rate=4.0, burstiness=0.5)),
-        ({"request_rate": 4.0, "burstiness": "inf"}, Load("constant", rate=4.0)),
+        ({"request_rate": 4.0, "max_concurrency": None}, Load("poisson", rate=4.0)),
+        ({"request_rate": 4.0}, Load("poisson", 2, rate=4.0)),
+        ({"request_rate": 4.0, "burstiness": 0.5}, Load("gamma", 2, rate=4.0, burstiness=0.5)),
+        ({"request_rate": 4.0, "burstiness": "inf"}, Load("constant", 2, rate=4.0)),
     ],
 )
 def test_loads(changed: dict[str, Any], load: Load, tmp_path: Path) -> None:
-    assert read_vllm_bench(written(tmp_path, **changed)).load == load
+    assert read(written(tmp_path, **changed)).load == load
+
+
+def test_the_wait_for_a_place_is_in_the_latencies_where_it_is_told(tmp_path: Path) -> None:
+    """With a limit it is the server's, without one the client's own lateness."""
+    told = {"request_rate": 4.0, "errors": [""] * 3, "output_lens": [5, 2, 1]}
+    waits = {"queue_times": [0.0, 0.2, 0.3]}
+    for most, more, waited, words in (
+        (2, waits, [0, 200, 300], "count from when its client had made a request, and"),
+        (None, waits, [0, 200, 300], "count from when its client had made a request, and"),
+        (2, {}, [0, 0, 0], "was due (nor is the wait for one of its 2 places in them), and"),
+        (None, {}, [0, 0, 0], "from the sending of a request, not from when it was due, and"),
+    ):
+        found = read(written(tmp_path, **told, **more, max_concurrency=most))
+        assert words in found.definitions
+        made = make_record(found, "mine", "chat", 0, Slo(), cold=True)
+        gaps = [(g.submitted_ns - g.scheduled_ns) / 1e6 for g in made.generations]
+        assert gaps == pytest.approx(waited, abs=1e-3)
+        late = made.validity.reasons[0].startswith("client-late: ")
+        assert late == (most is None and bool(more))
+        assert any(g.client_lag_ns for g in made.generations) == late
 
 
 def test_a_cache_that_may_be_warm_is_said(tmp_path: Path) -> None:
     changed = {"errors": [""] * 3, "output_lens": [5, 2, 1]}
-    load = read_vllm_bench(written(tmp_path, **changed))
+    load = read(written(tmp_path, **changed))
     made = make_record(load, "a", "chat", 0, Slo(), cold=False)
     assert not made.validity.valid
     assert made.validity.reasons[0].startswith("cache-unknown: ")
@@ -133,6 +176,7 @@ def test_a_cache_that_may_be_warm_is_said(tmp_path: Path) -> None:
         ({"output_lens": [5.5, 2, 0]}, "output_lens: 5.5 is no number of tokens"),
         ({"itls": [3, [], []]}, "not iterable"),
         ({"request_rate": "fast"}, "could not convert string to float"),
+        ({"max_concurrency": -2}, "max_concurrency: is -2; expected a whole number of at least 1"),
         ({name: [] for name in GOOD if isinstance(GOOD[name], list)}, "expected as many of each"),
     ],
 )
@@ -140,7 +184,7 @@ def test_a_strange_file_is_refused_in_a_line(
     changed: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError) as caught:
-        read_vllm_bench(written(tmp_path, **changed))
+        read(written(tmp_path, **changed))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -149,13 +193,13 @@ def test_a_strange_file_is_refused_in_a_line(
 def test_what_is_no_result_is_refused(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "x").write_text(text)
     with pytest.raises(UserError, match=words):
-        read_vllm_bench(tmp_path / "x")
+        read(tmp_path / "x")
     with pytest.raises(UserError, match="No such file"):
-        read_vllm_bench(tmp_path / "y")
+        read(tmp_path / "y")
 
 
 def test_the_first_run_is_what_others_are_compared_with(tmp_path: Path) -> None:
-    load = read_vllm_bench(written(tmp_path))
+    load = read(written(tmp_path))
     slo = Slo(ttft_ms=100)
     made = [make_record(load, name, "chat", 0, slo, cold=True) for name in ("new", "old", "new")]
     found = experiment_of("x", made, "old")
@@ -169,4 +213,4 @@ def test_the_first_run_is_what_others_are_compared_with(tmp_path: Path) -> None:
 def test_rates_that_rise_are_no_load_of_ours(tmp_path: Path) -> None:
     path = written(tmp_path, max_concurrency=None, ramp_up_strategy="linear")
     with pytest.raises(UserError, match=r"ramp_up_strategy: is 'linear'; expected one rate"):
-        read_vllm_bench(path)
+        read(path)

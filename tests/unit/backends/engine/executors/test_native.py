@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -205,60 +203,10 @@ def test_rows_that_the_model_has_no_room_or_token_for_are_refused() -> None:
         run.continued(rows, ones * 0, ones * 3, -1.0, ones[:0])
 
 
-def test_without_a_compiler_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    native.library.cache_clear()
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(native.NativeUnavailableError, match="no C\\+\\+ compiler found"):
-        native.library()
-    native.library.cache_clear()
-
-
-def test_a_folder_that_others_can_write_to_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    shared = tmp_path / "cache" / "decodebench"
-    shared.mkdir(parents=True)
-    shared.chmod(0o777)
-    private = tmp_path / "tmp"
-    private.mkdir()
-    native.library.cache_clear()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(private))
-    native.library()
-    native.library.cache_clear()
-    assert list(shared.iterdir()) == []
-    assert len(list(private.glob(f"decodebench-{os.getuid()}/*.so"))) == 1
-
-
 @pytest.mark.parametrize("count", [0, 301])
 def test_a_prompt_that_does_not_fit_is_refused(count: int) -> None:
     with pytest.raises(EngineError, match=f"prompt of {count} tokens: expected 1 to 300"):
         executor(random_model("llama")).prefill(0, [1] * count)
-
-
-def test_a_compiler_may_have_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "_folders", list)
-    monkeypatch.setenv("CXX", "env LC_ALL=C g++")
-    with pytest.raises(native.NativeUnavailableError, match="no folder can be written to"):
-        native.library.__wrapped__()
-
-
-def test_a_folder_that_runs_no_code_is_passed_over(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    real = native.library()
-    good = Path(real._name).read_bytes()
-    barred, free = tmp_path / "barred", tmp_path / "free"
-    monkeypatch.setattr(native, "_folders", lambda: [barred, free])
-
-    def build(compiler: list[str], target: Path) -> None:
-        target.write_bytes(good if target.parent == free else b"not for execution")
-
-    monkeypatch.setattr(native, "_build", build)
-    found = native.library.__wrapped__()
-    assert found.instructions() == real.instructions()
-    assert found._name == str(free / Path(real._name).name)
 
 
 def test_what_lies_beside_the_sources_is_no_source(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.cli.cluster.node import ShareOver
+from harness.core.errors import UserError
 from harness.core.nouns import Trial
 from results.store.folder import Store
 from tests.unit.harness.cli.cluster.test_nodes import (
@@ -93,3 +94,29 @@ def test_nodes_that_are_lost_as_they_begin_cost_the_others_one_share_each(
     assert len(lost) == len(gone) + 1
     assert result.statuses == {"ok": 16}
     assert len({trial.load for node in nodes for trial in node.ran}) == 16
+
+
+class SickNode(PretendedNode):
+    """Cannot go on after two trials."""
+
+    def _tidings(self, wait_s: float) -> list[Any]:
+        if len(self.ran) == 2:
+            return [ShareOver(None, "/shared/logs: Permission denied")]
+        return super()._tidings(wait_s)
+
+
+def test_a_node_that_cannot_go_on_is_left_to_itself(tmp_path: Path) -> None:
+    sick, well = SickNode("a", "m"), PretendedNode("b", "m")
+    asked = trials(cells=8, repeats=1)
+    result, _, lost = sweep(Store(tmp_path), [sick, well], asked)
+    assert result.statuses == {"ok": 8}
+    assert (len(sick.ran), len(well.ran)) == (2, 6)
+    (told,) = lost
+    assert told.startswith("node a is lost (/shared/logs: Permission denied); what it had begun")
+
+
+def test_what_the_last_node_says_ends_the_sweep(tmp_path: Path) -> None:
+    nodes, store = [SickNode("a", "m"), SickNode("b", "m")], Store(tmp_path)
+    with pytest.raises(UserError, match=r"^node .: /shared/logs: Permission denied: the last node"):
+        sweep(store, nodes, trials(cells=8, repeats=1))
+    assert len(stored(store)) == 4

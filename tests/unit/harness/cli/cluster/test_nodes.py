@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from backends.checkpoints import models
+from harness.cli import wiring
 from harness.cli.cluster import nodes as found_nodes
 from harness.cli.cluster.node import NodeState, NodeWorker, ShareOver, code_key
 from harness.cli.cluster.nodes import ClusterNode
@@ -247,6 +248,7 @@ def test_a_node_tells_of_itself_and_runs_what_it_is_given() -> None:
         Trial("scripted", {"ttft_s": 0.0, "itl_s": 0.0}, model, workload(), load, 4, 4, repeat=n)
         for n in range(3)
     ]
+    assert worker.ready() == wiring.preferred_dtype()
     state = worker.describe(asked)
     assert state.environment["node"] == "here"
     assert state.checksums == {"demo": checksum}
@@ -266,3 +268,26 @@ def test_a_node_tells_of_itself_and_runs_what_it_is_given() -> None:
 def workload() -> Workload:
     made = Workload("gsm8k")
     return replace(made, checksum=rows_checksum(made, load_rows(made, 0, 4, None)))
+
+
+def test_logs_are_the_node_s_own_where_the_run_s_folder_is_not_there(tmp_path: Path) -> None:
+    shared = NodeWorker("here", tmp_path / "logs").describe([])
+    assert shared.logs == tmp_path / "logs"
+    assert not shared.logs.exists(), "made by the first engine"
+    own = NodeWorker("here", tmp_path / "run" / "logs").describe([]).logs
+    assert own is not None
+    assert own.is_dir()
+    assert not own.is_relative_to(tmp_path)
+    own.rmdir()
+
+
+def test_a_node_is_named_by_its_address_and_a_number_where_others_share_it() -> None:
+    """However Ray lists nodes, whose ids change when the cluster is started again."""
+    before = [{"NodeID": "1", "NodeManagerAddress": one} for one in ("10.0.0.1", "10.0.0.2")]
+    after = [{"NodeID": "2", "NodeManagerAddress": one} for one in ("10.0.0.2", "10.0.0.1")]
+    assert found_nodes.named(before) == {"10.0.0.1": before[0], "10.0.0.2": before[1]}
+    assert found_nodes.named(after) == {"10.0.0.1": after[1], "10.0.0.2": after[0]}
+    shared = [{"NodeID": id_, "NodeManagerAddress": "10.0.0.1"} for id_ in "cab"]
+    more = [*shared, before[1]]
+    numbered = {f"10.0.0.1/{n}": shared[place] for n, place in enumerate((1, 2, 0))}
+    assert found_nodes.named(more) == {**numbered, "10.0.0.2": before[1]}

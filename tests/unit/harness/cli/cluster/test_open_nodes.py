@@ -22,8 +22,10 @@ from tests.unit.harness.cli.cluster.test_nodes import ActorMethod, Answer, LostN
 class WorkerMaker:
     """Of what `ray.remote` gives: makes actors, the n-th of which answers as the n-th of those."""
 
-    def __init__(self, answers: Sequence[Callable[[], NodeState]]) -> None:
-        self._left = list(answers)
+    def __init__(
+        self, answers: Sequence[Callable[[], NodeState]], ready: Callable[[], str]
+    ) -> None:
+        self._left, self._ready = list(answers), ready
 
     def __call__(self, **_: Any) -> WorkerMaker:
         return self
@@ -32,13 +34,18 @@ class WorkerMaker:
 
     def remote(self, name: str, logs: Path) -> Any:
         answer = self._left.pop(0)
-        return SimpleNamespace(describe=ActorMethod(lambda asked: answer()))
+        describe = ActorMethod(lambda asked: answer())
+        return SimpleNamespace(ready=ActorMethod(self._ready), describe=describe)
 
 
-def cluster_of(answers: Sequence[Callable[[], NodeState]], lost: set[int]) -> Any:
+def cluster_of(
+    answers: Sequence[Callable[[], NodeState]],
+    lost: set[int],
+    ready: Callable[[], str] = lambda: "float32",
+) -> Any:
     """A module `ray` whose nodes answer so; those in `lost` are listed as alive only at first."""
     pytest.importorskip("ray")
-    maker = WorkerMaker(answers)
+    maker = WorkerMaker(answers, ready)
     listed = itertools.chain([set[int]()], itertools.repeat(lost))
 
     def nodes() -> list[dict[str, Any]]:
@@ -116,9 +123,47 @@ def test_inputs_are_written_while_nodes_start(tmp_path: Path) -> None:
 def test_a_node_that_cannot_begin_is_named_with_the_reason(
     tmp_path: Path, error: Exception, words: str
 ) -> None:
-    def fail() -> NodeState:
+    def fail() -> Any:
         raise error
 
+    ray = cluster_of([fail, fail], set(), ready=fail)
     with pytest.raises(UserError, match=words) as caught:
-        open_nodes(cluster_of([fail, fail], lost=set()), trials(cells=1, repeats=1), tmp_path)
+        open_nodes(ray, trials(cells=1, repeats=1), tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_node_may_read_a_large_model_for_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = trials(cells=1, repeats=1)
+    known = {code_key(trial): Pins().of(trial) for trial in asked}
+    answers = iter([TimeoutError(), TimeoutError()])
+
+    def read() -> NodeState:
+        for error in answers:
+            raise error
+        return NodeState({}, "m", known, {"demo": "c0ffee"})
+
+    nodes = open_nodes(cluster_of([read, read], lost=set()), asked, tmp_path)
+    assert [node.name for node in nodes] == ["host/0", "host/1"]
+    told = "node host/0 reads its models for their checksums, for"
+    assert capsys.readouterr().err == f"{told} 30 s\n{told} 60 s\n"
+
+
+def test_auto_is_one_dtype_on_the_nodes_and_on_the_machine_that_makes_the_trials(
+    tmp_path: Path,
+) -> None:
+    """A laptop without a GPU would else have a cluster of GPUs measured in float32."""
+    asked = trials(cells=1, repeats=1)
+    assert asked[0].model.dtype == "float32"
+    known = {code_key(trial): Pins().of(trial) for trial in asked}
+    state = NodeState({}, "m", known, {"demo": "c0ffee"})
+
+    def cluster(dtype: str) -> Any:
+        return cluster_of([lambda: state, lambda: state], set(), ready=lambda: dtype)
+
+    told = "dtype: auto is bfloat16 on node host/0 and float32 on this machine; expected one of"
+    with pytest.raises(UserError, match=told):
+        open_nodes(cluster("bfloat16"), asked, tmp_path, is_auto=True)
+    assert len(open_nodes(cluster("float32"), asked, tmp_path, is_auto=True)) == 2
+    assert len(open_nodes(cluster("bfloat16"), asked, tmp_path)) == 2, "it was written down"

@@ -13,10 +13,11 @@ from harness.cli.others.exports import export
 from harness.cli.others.imports import import_results
 from harness.core.errors import UserError
 from reports.page import write_report
+from results.compare.gate.extraction import check_whole
 from results.rows import cells
 
 
-def bench(path: Path, *, faster: float = 1.0, lens: int = 20) -> Path:
+def bench(path: Path, *, faster: float = 1.0, lens: int = 20, **changed: Any) -> Path:
     """A file of 24 requests, one after the other, of which each token takes 10 ms over `faster`."""
     gap = 0.01 / faster
     requests = 24
@@ -34,7 +35,7 @@ def bench(path: Path, *, faster: float = 1.0, lens: int = 20) -> Path:
         "generated_texts": ["x"] * requests,
         "errors": [""] * requests,
     }
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(told | changed))
     return path
 
 
@@ -68,6 +69,23 @@ def test_other_prompts_are_another_workload(tmp_path: Path) -> None:
     files = [bench(tmp_path / "a.json"), bench(tmp_path / "b.json", lens=30)]
     out = imported(tmp_path, files, ["old", "new"])
     assert all(cell["speedup"] in (None, 1.0) for cell in cells(results.load(out)))
+
+
+def test_repeats_are_those_of_a_cell(tmp_path: Path) -> None:
+    """Of a model, of prompts and of a load, however long the answers were; none is missing."""
+    files = [
+        bench(tmp_path / "a.json"),
+        bench(tmp_path / "b.json", model_id="another/model"),
+        bench(tmp_path / "c.json", lens=30),
+        bench(tmp_path / "d.json", output_lens=[9] * 24),
+    ]
+    run = results.load(imported(tmp_path, files, ["same"] * 4))
+    trials = [stored.record.trial for stored in run.stored]
+    told = {(t.model.name, t.workload.checksum, t.repeat) for t in trials}
+    assert sorted(repeat for *_, repeat in told) == [0, 0, 0, 1]
+    assert [cell["repeats"] for cell in cells(run)] == [2, 1, 1]
+    assert [model["name"] for model in run.experiment["model"]] == ["some/model", "another/model"]
+    check_whole(run)
 
 
 def test_a_run_comes_back_as_it_was_written(
