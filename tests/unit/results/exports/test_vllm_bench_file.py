@@ -111,12 +111,13 @@ def test_whose_file_it_is_stands_in_it() -> None:
     }
 
 
-def test_a_trace_keeps_its_arrivals(tmp_path: Path) -> None:
-    own = record(trial(load=Load("trace", trace="mine.jsonl")), generations())
+@pytest.mark.parametrize("load", [Load("trace", trace="mine.jsonl"), Load("poisson", rate=2.0)])
+def test_an_open_load_keeps_its_arrivals(load: Load, tmp_path: Path) -> None:
+    own = record(trial(load=load), generations())
     told = content(own)
     assert told["queue_times"] == pytest.approx([0.003, 0, 0, 0.001])
     again = read_again(tmp_path, told)
-    assert again.trial.load.kind == "trace"
+    assert again.trial.load.kind == load.kind
     for of in (latency.ttft_s, latency.e2e_s, latency.submit_lag_s):
         before, after = of(from_record(own)), of(from_record(again))
         np.testing.assert_allclose(after, before, atol=1e-8, err_msg=of.__name__)
