@@ -35,22 +35,25 @@ def code_digest(name: str, *more: str) -> str:
     return digest(canonical_json(code(name, Sources(), *more)).encode())
 
 
-def files(name: str, model: Model, options: Mapping[str, Any]) -> dict[str, str]:
-    """The files that options of backend `name` name, by folder and name, with 16 hex digits of
-    their content each, or "missing" where one cannot be read. Empty where there are none, or where
-    the backend refuses its options, which opening it will say."""
+def paths(name: str, model: Model, options: Mapping[str, Any]) -> list[Path]:
+    """The files that options of backend `name` name. Empty where there are none, or where the
+    backend refuses its options, which opening it will say."""
     from backends.checkpoints import models
 
-    found: dict[str, str] = {}
     try:
         with asking(name, "files"):
             directory = models.resolve(model, weights=False)
-            paths = [
-                Path(path) for path in load_class(name).files(directory, settings(name, options))
-            ]
+            found = load_class(name).files(directory, settings(name, options))
+            return [Path(path) for path in found]
     except UserError:
-        return {}
-    for path in paths:
+        return []
+
+
+def files(name: str, model: Model, options: Mapping[str, Any]) -> dict[str, str]:
+    """`paths` by folder and name, with 16 hex digits of their content each, or "missing" where one
+    cannot be read."""
+    found: dict[str, str] = {}
+    for path in paths(name, model, options):
         try:
             with open_plain(path) as file:
                 content = hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from harness.core.names import QUALITY
 from harness.core.nouns import Slo, canonical_json, to_json
 from results import registry
 from results.compare import agreement, quality
 from results.compare.pairing import ComparableTrials, Member, Versus, versus
-from results.metrics import latency, other_tools
+from results.metrics import latency
 from results.metrics.arrays import Floats, Ints, RequestArrays
+from results.prompts import PromptLengths, asked_prompts
 from results.registry import Metric, TrialInputs
 
 _REQUEST: Mapping[str, str] = {
@@ -26,9 +26,12 @@ _REQUEST: Mapping[str, str] = {
     "valid": "whether the trial is",
     "model": "as in tables: '0.5b, 8 layers'",
     "workload": "",
+    "workload_checksum": "with `prompt_id` a row of the prompts' frame",
     "load": "as in tables: 'closed c=8'",
     "repeat": "",
     "request_id": "equal across backends, repeats and loads",
+    "prompt_id": "`request_id` of its prompt, which may be asked again in one trial",
+    "prompt_tokens": "NaN where not known",
     "finished": "stop, length, error, or None when the trial ended first",
     "error": "",
     "n_tokens": "output tokens, the first stop token included",
@@ -46,8 +49,8 @@ _AGAINST: Mapping[str, str] = {
 }
 _REQUEST_DTYPES: Mapping[str, str] = {
     **dict.fromkeys(("key", "backend", "options", "variant", "label", "model"), "str"),
-    **dict.fromkeys(("workload", "load", "request_id"), "str"),
-    **dict.fromkeys(("finished", "error", "text", "telemetry"), "string"),
+    **dict.fromkeys(("workload", "load", "request_id", "prompt_id"), "str"),
+    **dict.fromkeys(("workload_checksum", "finished", "error", "text", "telemetry"), "string"),
     "valid": "bool",
     "repeat": "int64",
     "n_tokens": "int64",
@@ -149,11 +152,13 @@ def trial_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def request_frames(
-    members: Iterable[tuple[Member, ComparableTrials]], known: Mapping[str, TrialNames]
+    members: Iterable[tuple[Member, ComparableTrials]],
+    known: Mapping[str, TrialNames],
+    lengths: PromptLengths,
 ) -> pd.DataFrame:
     """One row per request, with the columns of `request_columns`. `known`: by trial key."""
     names = list(request_columns())
-    frames = [_request_frame(member, group, known)[names] for member, group in members]
+    frames = [_request_frame(*one, known, lengths)[names] for one in members]
     found = pd.concat(frames or [pd.DataFrame(columns=names)], ignore_index=True)
     return found.astype({name: _REQUEST_DTYPES.get(name, "float64") for name in names})
 
@@ -190,36 +195,16 @@ def commit_frames(
     return pd.DataFrame(dict(zip(COMMIT_COLUMNS, columns, strict=True)))
 
 
-def vllm_bench_frame(
-    members: Iterable[tuple[Member, ComparableTrials]], known: Mapping[str, TrialNames]
-) -> pd.DataFrame:
-    """One row per timed trial that ended well: its key and names, and what `vllm bench serve` would
-    have printed, by that tool's names. `known`: by trial key."""
-    rows = []
-    for member, _ in members:
-        assert member.requests is not None
-        if member.trial.load.kind == QUALITY:
-            continue
-        slo = member.trial.slo if member.trial.slo != Slo() else None
-        found = other_tools.as_vllm_bench(member.requests, slo)
-        key = member.stored.record.key
-        rows.append({"key": key, **known[key]._asdict(), **found})
-    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["key", *TrialNames._fields])
-
-
-def prompt_frame(workloads: Iterable[tuple[str, Sequence[Mapping[str, Any]]]]) -> pd.DataFrame:
-    """One row per request of each (workload name, stored prompts)."""
-    rows = [{"workload": name, **row} for name, stored in workloads for row in stored]
-    names = ["workload", "request_id", "prompt_text", "prompt_tokens", "answer"]
-    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=names)
-
-
 def _request_frame(
-    member: Member, group: ComparableTrials, known: Mapping[str, TrialNames]
+    member: Member,
+    group: ComparableTrials,
+    known: Mapping[str, TrialNames],
+    lengths: PromptLengths,
 ) -> pd.DataFrame:
     requests, trial = member.requests, member.trial
     assert requests is not None
     met = latency.meets_slo(requests, trial.slo)
+    prompts, tokens = asked_prompts(requests.ids, lengths(str(trial.workload.checksum)))
     columns: dict[str, Any] = {
         "key": member.stored.record.key,
         "backend": trial.backend,
@@ -227,9 +212,12 @@ def _request_frame(
         **known[member.stored.record.key]._asdict(),
         "model": trial.model.label(),
         "workload": trial.workload.name,
+        "workload_checksum": trial.workload.checksum,
         "load": trial.load.label(),
         "repeat": trial.repeat,
         "request_id": requests.ids,
+        "prompt_id": prompts,
+        "prompt_tokens": tokens,
         "finished": pd.array(requests.finished, dtype="string"),
         "error": pd.array(requests.errors.to_pylist(), dtype="string"),
         "n_tokens": requests.tokens,

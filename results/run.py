@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import UserError
 from harness.core.nouns import canonical_json
 from results.compare.pairing import ComparableTrials, Member, group_key, make_group, ordering
-from results.store import cache
+from results.store import cache as kept
 from results.store.folder import Store
 from results.store.records import BrokenRecordError, MissingRecordError, StoredTrial
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from results.frame import TrialNames
+    from results.prompts import PromptLengths
 
 _READERS = 2
 
@@ -77,8 +78,8 @@ class Run:
         from results.metrics.step_time import best_ceilings, machine_of
         from results.rows import evaluate
 
-        name = cache.digest(self._content())
-        found = cache.load(self.store.cache_folder, "metrics", name)
+        name = kept.digest(self._content())
+        found = kept.load(self.store.cache_folder, "metrics", name)
         if found is None:
             known = best_ceilings(stored.record for stored in self.stored)
             parts = [
@@ -91,7 +92,7 @@ class Run:
                 "effects": [one for part in parts for one in part.effects],
                 "texts": [one for part in parts for one in part.texts],
             }
-            cache.save(self.store.cache_folder, "metrics", name, found)
+            kept.save(self.store.cache_folder, "metrics", name, found)
         return dict(found)
 
     @cached_property
@@ -113,7 +114,7 @@ class Run:
         """One row per request of every trial that ended well (see `frame.request_columns`)."""
         from results import frame
 
-        return frame.request_frames(self.members(), self._names)
+        return frame.request_frames(self.members(), self._names, self.prompt_lengths)
 
     @cached_property
     def commits(self) -> pd.DataFrame:
@@ -126,9 +127,9 @@ class Run:
     def vllm_bench(self) -> pd.DataFrame:
         """One row per trial that ended well: `key`, and the same run as `vllm bench serve` would
         have told it, by its names (see `metrics.other_tools`); to be set beside `trials`."""
-        from results import frame
+        from results.exports.frame import vllm_bench_frame
 
-        return frame.vllm_bench_frame(self.members(), self._names)
+        return vllm_bench_frame(self.members(), self._names, self.prompt_lengths)
 
     @cached_property
     def texts(self) -> pd.DataFrame:
@@ -141,13 +142,18 @@ class Run:
 
     @cached_property
     def prompts(self) -> pd.DataFrame:
-        """One row per request of each workload: workload, request_id, prompt_text, prompt_tokens,
-        answer. Without rows when none were stored."""
-        from results import frame
+        """One row per prompt of each workload (see `prompts.PROMPT_COLUMNS`). Without rows when
+        none were stored."""
+        from results.prompts import prompt_frame
 
         workloads = (stored.record.trial.workload for stored in self.stored)
-        names = {w.checksum: w.name for w in workloads if w.checksum is not None}
-        return frame.prompt_frame((n, self.store.read_prompts(c)) for c, n in names.items())
+        return prompt_frame(workloads, self.store.read_prompts)
+
+    @cached_property
+    def prompt_lengths(self) -> PromptLengths:
+        """Of a workload's checksum the tokens of its prompts by request_id, as far as they are
+        known. Each file is read when it is first asked for."""
+        return cache(self.store.read_prompt_lengths)
 
     def groups(self) -> Iterator[list[Member]]:
         """The trials that may be compared with each other, with their requests, group by group."""

@@ -17,10 +17,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from backends import pins as backend_pins
-from harness.core.closure import Sources, digest
+from harness.core.closure import Sources, digest, written
+from harness.core.errors import UserError
 from harness.core.names import STAND_IN
 from harness.core.nouns import Trial, canonical_json, to_json
 from harness.measure.machine.environment import (
@@ -65,6 +67,9 @@ class Pinning(Protocol):
     def parts(self, trial: Trial) -> dict[str, str]:
         """Digests by a name that a user can read."""
 
+    def edited(self, trial: Trial) -> str:
+        """What of `parts` is something else by now, in a line; empty where nothing is."""
+
 
 class Pins:
     """What pins trials beside their content and the machine. Each file is read once."""
@@ -74,6 +79,8 @@ class Pins:
         self._code: dict[str, dict[str, str]] = {}
         self._measuring: dict[str, dict[str, str]] = {}
         self._files: dict[str, dict[str, str]] = {}
+        self._written: dict[str, dict[Path, tuple[int, int] | None]] = {}
+        """By engine, of the files of its options, from before they were read."""
         self._digests: dict[tuple[str, str], str] = {}
 
     def of(self, trial: Trial) -> str:
@@ -92,8 +99,22 @@ class Pins:
         if workload not in self._measuring:
             self._measuring[workload] = self._measuring_code(workload)
         if engine not in self._files:
-            self._files[engine] = backend_pins.files(name, trial.model, trial.options)
+            asked = name, trial.model, trial.options
+            self._written[engine] = {path: written(path) for path in backend_pins.paths(*asked)}
+            self._files[engine] = backend_pins.files(*asked)
         return self._code[name] | self._measuring[workload] | self._files[engine]
+
+    def edited(self, trial: Trial) -> str:
+        """What of `parts` was edited since they were read, in a line; empty where nothing was.
+        Nothing is read again unless a file was written."""
+        before = self.parts(trial)
+        files = self._written[trial.engine_key()].items()
+        if self._sources.are_as_read(before) and all(written(p) == seen for p, seen in files):
+            return ""
+        try:
+            return changes(before, Pins(self._sources.read_again()).parts(trial))
+        except (UserError, LookupError, OSError) as error:  # half of an edit
+            return " ".join(str(error).split())
 
     def all_of(self, trials: Sequence[Trial]) -> dict[str, dict[str, str]]:
         """`parts` of all of them, by `of`."""

@@ -246,6 +246,7 @@ def _sweep(
             environment=machine,
             fingerprint=fingerprint(machine),
             code=pins.of,
+            edited=pins.edited,
             time_limit_s=time_limit_s,
             events=told,
             log_dir=store.path / "logs",

@@ -43,6 +43,15 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:DIGITS]
 
 
+def written(path: Path) -> tuple[int, int] | None:
+    """When a file was last written (ns) and its size in bytes; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
 @dataclass(frozen=True, slots=True)
 class SourceModule:
     """What one file says and which modules it names."""
@@ -62,6 +71,23 @@ class Sources:
         self._modules: dict[str, SourceModule] = {}
         self._paths: dict[str, str | None] = {}
         self._compiled: dict[str, dict[str, str]] = {}
+        self._written: dict[str, tuple[int, int] | None] = {}
+        """By path, from before the file was read."""
+
+    def are_as_read(self, paths: Iterable[str]) -> bool:
+        """Whether none of these paths (below the root) was written since it was read; what is no
+        source is passed over."""
+        known = (path for path in paths if path in self._written)
+        return all(written(self._root / path) == self._written[path] for path in known)
+
+    def read_again(self) -> Sources:
+        """The sources as they are now. Those that nobody wrote since are not read again."""
+        now = Sources(self._root)
+        for name, module in self._modules.items():
+            path = self._paths.get(name)
+            if path is not None and path in self._written and self.are_as_read([path]):
+                now._modules[name], now._written[path] = module, self._written[path]
+        return now
 
     def closure(self, modules: Iterable[str], without: Collection[str] = ()) -> dict[str, str]:
         """The files that `modules` reach, by path below the root, with 16 hex digits each.
@@ -111,6 +137,7 @@ class Sources:
     def _read(self, name: str, path: str) -> SourceModule:
         if name not in self._modules:
             package = name if path.endswith("/__init__.py") else name.rpartition(".")[0]
+            self._written[path] = written(self._root / path)
             try:
                 tree = ast.parse((self._root / path).read_bytes())
             except SyntaxError as error:
@@ -126,10 +153,11 @@ class Sources:
 
     def _compiled_in(self, folder: str) -> dict[str, str]:
         if folder not in self._compiled:
+            there = (self._root / folder).glob("[!.]*")
+            files = {f"{folder}/{path.name}": path for path in there if path.suffix in COMPILED}
+            self._written |= {name: written(path) for name, path in files.items()}
             self._compiled[folder] = {
-                f"{folder}/{path.name}": digest(_without_comments(path).encode())
-                for path in (self._root / folder).glob("[!.]*")
-                if path.suffix in COMPILED
+                name: digest(_without_comments(path).encode()) for name, path in files.items()
             }
         return self._compiled[folder]
 

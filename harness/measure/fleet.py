@@ -27,6 +27,8 @@ FOOTPRINT_MARGIN = 1.2
 """A loaded engine grows while it works."""
 WEIGHT_COPIES = 2
 """An engine may hold its weights twice: as they were read, and packed for its kernels."""
+Edited = Callable[[Trial], str]
+"""What pins a trial and is something else by now, in a line; empty where nothing is."""
 MEMORY_RESERVE = 0.1
 """Share of the machine's memory that is left to others."""
 
@@ -66,23 +68,32 @@ class Fleet:
         """Whether an engine ever had to go for another one of its model, though still needed."""
 
     def run(
-        self, job: TrialJob, upcoming: Sequence[Trial], listener: Listener, version: str = ""
+        self,
+        job: TrialJob,
+        upcoming: Sequence[Trial],
+        listener: Listener,
+        version: str = "",
+        *,
+        edited: Edited = lambda trial: "",
     ) -> TrialRecord:
         """Run one trial, whatever happens to its engine, and return what to store.
 
         `upcoming`: the trials still to come, in order; an engine that none of them needs is closed.
-        `version`: by which it is run.
+        `version`: by which it is run. `edited`: asked before an engine is started, when it is there
+        and when it has run the trial, which fails where its key names other code by then.
         """
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
         key = _key(version, job.trial)
         needed = [_key(name, trial) for trial in upcoming for name in self._versions]
         same = [trial for trial in upcoming if trial.model == job.trial.model]
         self._rivals = {_key(name, trial) for trial in same for name in self._versions}
-        engine = self._engine(job, needed, listener, version)
+        engine = _edit(edited, job) or self._engine(job, needed, listener, version)
         self.refused = isinstance(engine, NoResult) and engine.by_user
         if isinstance(engine, NoResult):
             return replace(engine.record(job, None), started_at=started_at)
-        answer = engine.run(job, listener)
+        answer = _edit(edited, job) or engine.run(job, listener)
+        # a child imports some modules late: what is edited meanwhile may have run in the load
+        answer = _edit(edited, job) or answer
         if isinstance(answer, NoResult):
             record, intact = answer.record(job, engine.ready), answer.by_user
             self.refused = answer.by_user
@@ -211,6 +222,14 @@ class Fleet:
                 )
             )
         return Footprint(max(f.resident for f in found), max(f.device for f in found))
+
+
+def _edit(edited: Edited, job: TrialJob) -> NoResult | None:
+    """Why a trial may not be stored under its key; None where it may."""
+    what = edited(job.trial)
+    if not what:
+        return None
+    return NoResult("failed", f"edited while the run went on: {what}; run again")
 
 
 def _key(version: str, trial: Trial) -> str:

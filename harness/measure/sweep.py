@@ -27,7 +27,7 @@ from harness.core.nouns import (
     TrialRecord,
     Validity,
 )
-from harness.measure.fleet import Fleet
+from harness.measure.fleet import Edited, Fleet
 from harness.measure.load_loop import LoadProgress
 from harness.measure.messages import Phase, TrialJob
 from harness.measure.turns import cell_by_cell, engine_by_engine
@@ -146,6 +146,7 @@ def run_sweep(
     environment: Mapping[str, Any],
     fingerprint: str,
     code: Callable[[Trial], str | None] = lambda trial: None,
+    edited: Edited = lambda trial: "",
     time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
     events: Callable[[SweepEvent], None] | None = None,
     log_dir: Path | None = None,
@@ -158,7 +159,8 @@ def run_sweep(
     A trial whose child raises, dies, runs out of memory or outlives `time_limit_s` is stored with
     that status, and its engine starts afresh for the next one; an engine that fails to start twice
     in a row is not tried again. `code`: what pins the code that runs and measures a trial and the
-    files that it reads; it is part of the trial's key. `weight_bytes`: the size of a trial's model
+    files that it reads; it is part of the trial's key. `edited`: what of that is something else by
+    now, for which a trial fails (`Fleet.run`). `weight_bytes`: the size of a trial's model
     (0: unknown), from which it is told how many engines memory holds side by side. Children write
     what they print to files in `log_dir`. `budget_s`: no trial begins later than so many seconds
     after the first. `fleet`: engines of an earlier sweep, which stay loaded behind this one; how
@@ -189,7 +191,7 @@ def run_sweep(
             job = TrialJob(key, trial, {**environment, **pinned}, time_limit_s)
             teller = Teller(events, index, total, trial)
             teller.tell("started")
-            record = fleet.run(job, rest, teller.message)
+            record = fleet.run(job, rest, teller.message, edited=edited)
             if fleet.crowded and together:
                 together, rest = False, engine_by_engine(rest, trial.engine_key(), trials)
             result.note(record := write_record(store, record), refused=fleet.refused)

@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
-from harness.core.names import row_id
-from harness.core.nouns import Load, TrialRecord, canonical_json, to_json
-from results.imports.foreign import NS, ForeignLoad, ForeignRequest, waited_for_a_place
+from harness.core.nouns import Load
+from results.imports.foreign import ForeignLoad, ForeignRequest, waited_for_a_place
 from results.imports.told import one_line, places, read_objects, seconds
-from results.metrics.arrays import RequestArrays
-from results.metrics.other_tools import as_vllm_bench
 
 TOOL = "vllm-bench"
 DEFINITIONS = (
@@ -141,51 +138,3 @@ def _date(told: Mapping[str, Any]) -> str:
     except ValueError:
         return "1970-01-01T00:00:00+00:00"
     return found.replace(tzinfo=UTC).isoformat(timespec="seconds")
-
-
-def as_file(
-    record: TrialRecord, requests: RequestArrays, prompts: Mapping[str, int]
-) -> dict[str, Any]:
-    """A trial as the tool would have written it, by its definitions (`as_vllm_bench`).
-
-    Args:
-        record: with its generations and texts.
-        requests: the same trial's, as metrics read them.
-        prompts: tokens of each request's prompt; 0 where it is not there.
-    """
-    trial, backend = record.trial, record.backend
-    load, generations = trial.load, record.generations
-    done = [g for g in generations if g.commit_ns and g.finished in ("stop", "length")]
-    answered = {g.request_id for g in done}
-    return {
-        "date": datetime.fromisoformat(record.started_at).strftime(DATE)
-        if record.started_at
-        else "",
-        "endpoint_type": trial.backend,
-        "backend": trial.backend,
-        "label": canonical_json(to_json(backend.options)) if backend else None,
-        "provenance": backend.provenance if backend else None,
-        "model_id": trial.model.name,
-        "num_prompts": len(generations),
-        "request_rate": load.rate if load.rate is not None else "inf",
-        "burstiness": "inf" if load.kind == "constant" else load.burstiness or 1.0,
-        "max_concurrency": load.concurrency,
-        **as_vllm_bench(requests, trial.slo),
-        "input_lens": [prompts.get(row_id(g.request_id, prompts), 0) for g in generations],
-        "output_lens": [len(g.token_ids) if g.request_id in answered else 0 for g in generations],
-        "ttfts": [
-            (g.commit_ns[0] - g.submitted_ns) / NS if g.request_id in answered else 0.0
-            for g in generations
-        ],
-        "itls": [
-            [(b - a) / NS for a, b in itertools.pairwise(g.commit_ns)]
-            if g.request_id in answered
-            else []
-            for g in generations
-        ],
-        "start_times": [g.submitted_ns / NS for g in generations],
-        "generated_texts": [record.texts.get(g.request_id, "") for g in generations],
-        "errors": [
-            "" if g.request_id in answered else g.error or "did not end" for g in generations
-        ],
-    }

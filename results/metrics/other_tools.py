@@ -11,7 +11,9 @@ from results.metrics.arrays import Floats, RequestArrays
 MS = 1e3
 
 
-def as_vllm_bench(requests: RequestArrays, slo: Slo | None = None) -> dict[str, float]:
+def as_vllm_bench(
+    requests: RequestArrays, slo: Slo | None = None, prompt_tokens: Floats | None = None
+) -> dict[str, float]:
     """What `vllm bench serve` (vLLM 0.32, `vllm/benchmarks/serve.py`, `calculate_metrics`) would
     print for these stamps, under its own key names; times in milliseconds.
 
@@ -19,7 +21,12 @@ def as_vllm_bench(requests: RequestArrays, slo: Slo | None = None) -> dict[str, 
     when it was due. ``tpot`` is (last - first) / (n - 1), also when the first chunk held several
     tokens, and 0 against the objective when n = 1. ``itl`` is one value per chunk, however many
     tokens are in it. The duration ends when the last request does, failed ones included; ours ends
-    with the last token. Statistics of nothing are 0, as there.
+    with the last token. Statistics of nothing are 0, as there; rates are NaN where no time passed.
+
+    Args:
+        requests: of the trial.
+        slo: for ``request_goodput``, which is left out where no bound is set.
+        prompt_tokens: (R,) NaN where not known, for the totals that count prompts.
     """
     done = requests.sampled
     sent = requests.submitted_ns[done]
@@ -37,7 +44,11 @@ def as_vllm_bench(requests: RequestArrays, slo: Slo | None = None) -> dict[str, 
         "request_throughput": int(done.sum()) / seconds,
         "output_throughput": int(tokens.sum()) / seconds,
     }
-    if slo is not None:
+    if prompt_tokens is not None:
+        asked = float(prompt_tokens[done].sum())
+        found["total_input_tokens"] = asked if np.isnan(asked) else int(asked)
+        found["total_token_throughput"] = (asked + int(tokens.sum())) / seconds
+    if slo is not None and slo != Slo():
         all_tpot = np.zeros(len(tokens))
         all_tpot[several] = tpot
         good = _within(ttft, slo.ttft_ms) & _within(all_tpot, slo.tpot_ms)

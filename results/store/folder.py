@@ -223,18 +223,31 @@ class Store:
 
     def read_prompts(self, workload_checksum: str) -> list[dict[str, Any]]:
         """What `write_prompts` stored; empty when nothing was."""
+        return self._prompt_columns(workload_checksum)
+
+    def _prompt_columns(
+        self, workload_checksum: str, names: list[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Those of the columns `names` that there are; None: all."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         path = self._prompts_file(workload_checksum)
         try:
-            rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+            with pq.ParquetFile(path) as file:
+                rows: list[dict[str, Any]] = file.read(names).to_pylist()
         except FileNotFoundError:
             return []
         except (pa.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{path}: broken Parquet ({reason}); {AGAIN}") from None
         return rows
+
+    def read_prompt_lengths(self, workload_checksum: str) -> dict[str, int]:
+        """Tokens of each prompt by its request_id, as far as they are known."""
+        rows = self._prompt_columns(workload_checksum, ["request_id", "prompt_tokens"])
+        lengths = ((str(row["request_id"]), row.get("prompt_tokens")) for row in rows)
+        return {name: int(count) for name, count in lengths if count is not None}
 
     def write_code(self, digest: str, parts: Mapping[str, str]) -> None:
         """Store what a trial's key pins beside trial and machine: a digest for each source and

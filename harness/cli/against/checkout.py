@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -17,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.core.closure import PACKAGES, ROOT, digest
+from harness.core.closure import PACKAGES, ROOT, digest, written
 from harness.core.errors import UserError
 from harness.core.files import cache_folder, rename_folder
 from harness.core.nouns import Trial, canonical_json
@@ -29,19 +30,27 @@ CHILD = Path("harness/measure/child.py")
 KEPT_DAYS = 30
 """An unpacked commit that nobody used for so long is removed."""
 PROBE = """
-import dataclasses, json, sys
-from harness.core import nouns
-from harness.measure import load_loop, messages
-from harness.measure.machine import environment, meters
+import dataclasses, json, sys, typing
+from harness.cli.session import open_session
+from harness.core.nouns import Trial, TrialRecord
+from harness.measure.load_loop import LoadProgress
+from harness.measure.machine import environment
+from harness.measure.messages import NoResult, Ready, TrialJob
 shapes = {}
-for module in (nouns, messages, load_loop, meters):
-    for name, found in vars(module).items():
-        if isinstance(found, type) and dataclasses.is_dataclass(found):
-            shapes[name] = [field.name for field in dataclasses.fields(found)]
+def follow(kind):
+    name = f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', '')}"
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and name not in shapes:
+        shapes[name] = [field.name for field in dataclasses.fields(kind)]
+        for field in typing.get_type_hints(kind).values():
+            follow(field)
+    for part in typing.get_args(kind):
+        follow(part)
+for sent in (Trial, TrialJob, Ready, LoadProgress, TrialRecord, NoResult):
+    follow(sent)
 print(json.dumps({"path": sys.path, "environment": environment.environment(), "shapes": shapes}))
 """
 """Run by either version: what it imports from, what it says of the machine, and the fields of all
-that goes through a child's pipe."""
+that goes through a child's pipe (`harness.measure.messages`), by the names that a pickle has."""
 _PROBE_LIMIT_S = 60
 _git = partial(git, ROOT, timeout_s=30.0)
 
@@ -57,6 +66,8 @@ class Checkout:
     """As its own `harness.measure.machine.environment` says it."""
     content: str
     """A digest of everything that it could run."""
+    files: Mapping[Path, tuple[int, int] | None]
+    """All that, and when it was last written."""
 
     def of(self, trial: Trial) -> str:
         """What pins a trial by this version (as `harness.cli.pins.Pins` does it for ours): the
@@ -66,6 +77,14 @@ class Checkout:
     def parts(self, trial: Trial) -> dict[str, str]:
         """`of`, by a name that a user can read."""
         return {f"version {self.commit or self.version.root.name}": self.content}
+
+    def edited(self, trial: Trial) -> str:
+        """What of it was edited since it was found, in a line; empty where nothing was."""
+        root = self.version.root
+        names = [str(path) for path, seen in self.files.items() if written(path) != seen]
+        if not names or _digest(root) == self.content:
+            return ""
+        return f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)} changed"
 
 
 def find_checkout(named: str) -> Checkout:
@@ -88,11 +107,13 @@ def find_checkout(named: str) -> Checkout:
     short = commit[:12] if commit else told["environment"].get("commit")
     here = ROOT.resolve()
     rest = [path for path in told["path"] if path and Path(path).resolve() not in (here, root)]
+    files = {path: written(path) for package in PACKAGES for path in _paths(root / package)}
     return Checkout(
         CodeVersion(root, python, (str(root), *rest)),
         short,
         {**told["environment"], "commit": short},
         _digest(root),
+        files,
     )
 
 
@@ -102,12 +123,14 @@ def same_files(one: Path, other: Path) -> bool:
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """Digests by path below the folder, of all that Python did not write itself."""
-    return {
-        str(path.relative_to(folder)): digest(path.read_bytes())
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    """Digests by path below the folder."""
+    return {str(path.relative_to(folder)): digest(path.read_bytes()) for path in _paths(folder)}
+
+
+def _paths(folder: Path) -> list[Path]:
+    """All files below it that Python did not write itself."""
+    found = sorted(folder.rglob("*"))
+    return [path for path in found if path.is_file() and "__pycache__" not in path.parts]
 
 
 def _folder(named: str) -> Path:
@@ -128,7 +151,10 @@ def _unpacked(commit: str) -> Path:
     folder = cache_folder() / "versions"
     root = folder / commit
     if (root / CHILD).is_file():
-        os.utime(root)
+        with contextlib.suppress(
+            OSError
+        ):  # a disk that takes no mark of its use holds it all the same
+            os.utime(root)
         return root
     packed = subprocess.run(
         ["git", "-C", str(ROOT), "archive", "--format=tar", commit, "--", *_tracked(commit)],
@@ -188,13 +214,18 @@ def _check_fields(
 ) -> None:
     """What goes through the pipe has to mean the same to both ends."""
     for name, fields in ours.items():
-        if name in theirs and list(theirs[name]) != list(fields):
-            differing = sorted(set(theirs[name]) ^ set(fields)) or ["their order"]
-            raise UserError(
-                f"--against: {named}: its {name} has other fields than ours "
-                f"({', '.join(differing)}), so that the two cannot be run side by side; run each "
-                "by itself and use 'compare'"
-            )
+        there = theirs.get(name)
+        if there == list(fields):
+            continue
+        what = f"has no {name}"
+        if there is not None:
+            differing = sorted(set(there) ^ set(fields)) or ["their order"]
+            short = name.rpartition(".")[2]
+            what = f"its {short} has other fields than ours ({', '.join(differing)})"
+        raise UserError(
+            f"--against: {named}: {what}, so that the two cannot be run side by side; run each by "
+            "itself and use 'compare'"
+        )
 
 
 def _digest(root: Path) -> str:

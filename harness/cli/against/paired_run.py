@@ -53,7 +53,20 @@ def run_against(
     """
     _check_place(directory)
     _check_models(experiment, other)
-    sides = {BASE: _side(directory, BASE, other), NEW: _side(directory, NEW, None)}
+    pinned: dict[str, Pinning] = {BASE: other, NEW: Pins()}
+    machines = {BASE: other.environment, NEW: environment()}
+    sides = {
+        name: Side(
+            name,
+            Store(directory / name),
+            machine,
+            fingerprint(machine),
+            pinned[name].of,
+            other.version if name == BASE else None,
+            pinned[name].edited,
+        )
+        for name, machine in machines.items()
+    }
     stores = {name: Store(directory / name) for name in sides}
     if dry_run:
         for store in stores.values():
@@ -68,7 +81,7 @@ def run_against(
             held.enter_context(forgetting(store, fresh))
             write_inputs(store, experiment, False)
         warn_of_others(watch.share())
-        return _run(experiment, trials, sides, stores, other, directory)
+        return _run(experiment, trials, sides, stores, pinned, directory)
 
 
 def _run(
@@ -76,12 +89,11 @@ def _run(
     trials: Sequence[Trial],
     sides: dict[str, Side],
     stores: dict[str, Store],
-    other: Checkout,
+    pinned: dict[str, Pinning],
     directory: Path,
 ) -> SweepResult:
     names = {trial.backend for trial in trials}
     older: dict[str, OlderTrials] = {}
-    pinned: dict[str, Pinning] = {BASE: other, NEW: Pins()}
     for name, pins in pinned.items():
         older[name] = OlderTrials(stores[name], sides[name].environment, names, pins)
         older[name].drop_replaced()
@@ -102,15 +114,6 @@ def _run(
             log_dir=directory / "logs",
             weight_bytes=wiring.weight_bytes,
         )
-
-
-def _side(directory: Path, name: str, other: Checkout | None) -> Side:
-    store = Store(directory / name)
-    if other is not None:
-        machine = other.environment
-        return Side(name, store, machine, fingerprint(machine), other.of, other.version)
-    machine = environment()
-    return Side(name, store, machine, fingerprint(machine), Pins().of)
 
 
 def _check_place(directory: Path) -> None:

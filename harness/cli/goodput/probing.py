@@ -188,7 +188,8 @@ class Prober:
             teller = Teller(self._events, self._count, UNKNOWN, trial)
             self._count += 1
             teller.tell("started")
-            record = self._fleet.run(job, [] if last else [trial], teller.message)
+            upcoming = [] if last else [trial]
+            record = self._fleet.run(job, upcoming, teller.message, edited=self._pins.edited)
             record = write_record(self._store, record)
             teller.tell("finished", record=record, refused=self._fleet.refused)
         if record.status != "ok":

@@ -20,10 +20,11 @@ def export(
     its definitions."""
     import results
     from results.compare.quality import without_quality
-    from results.imports.vllm_bench import as_file
+    from results.exports.vllm_bench import as_file
+    from results.rows import summaries
 
     run = without_quality(results.load(directory))
-    written = 0
+    written, told = 0, {row["key"]: row for row in summaries(run)}
     if out.resolve().is_relative_to(directory.resolve()):
         raise UserError(f"--out {out}: is in the run's own folder; expected another place")
     kept = [f"{stored.record.key}.json" for stored in run.stored]
@@ -37,10 +38,9 @@ def export(
                 if member.requests is None:
                     continue
                 record = run.store.read(member.stored.record.key)
-                checksum = str(record.trial.workload.checksum)
-                rows = run.store.read_prompts(checksum)
-                prompts = {row["request_id"]: int(row["prompt_tokens"]) for row in rows}
-                text = json.dumps(as_file(record, member.requests, prompts), allow_nan=False)
+                prompts = run.prompt_lengths(str(record.trial.workload.checksum))
+                content = as_file(record, member.requests, prompts, told[record.key])
+                text = json.dumps(content, allow_nan=False)
                 write_atomic(out / f"{record.key}.json", text.encode())
                 written += 1
     except OSError as error:

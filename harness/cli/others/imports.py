@@ -63,7 +63,18 @@ def import_results(
         try:
             made_of = experiment_of(out.resolve().name, records, names[0])
             store.write_experiment(yaml.safe_dump(made_of, sort_keys=False))
-            for record in records:
+            for record, (_, load) in zip(records, loads, strict=True):
+                # lengths are all that such a file knows of its prompts
+                rows = [
+                    {
+                        "request_id": generation.request_id,
+                        "prompt_text": None,
+                        "prompt_tokens": one.prompt_tokens or None,
+                        "answer": None,
+                    }
+                    for generation, one in zip(record.generations, load.requests, strict=True)
+                ]
+                store.write_prompts(str(record.trial.workload.checksum), rows)
                 store.write(record)
         except OSError as error:
             raise UserError(f"{out}: cannot be written: {error.strerror or error}") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.nouns import Trial
-from harness.measure.fleet import Fleet
+from harness.measure.fleet import Edited, Fleet
 from harness.measure.messages import TrialJob
 from harness.measure.sweep import (
     DEFAULT_TIME_LIMIT_S,
@@ -34,9 +34,10 @@ class Side:
     environment: Mapping[str, Any]
     fingerprint: str
     code: Callable[[Trial], str | None]
-    """As in `run_sweep`."""
+    """As in `run_sweep`, and `edited`."""
     version: CodeVersion | None = None
     """None: the code that runs here."""
+    edited: Edited = lambda trial: ""
 
     def key(self, trial: Trial) -> str:
         """Under which its record of a trial is stored."""
@@ -90,7 +91,7 @@ def run_paired(
             environment = {**side.environment, **pinned, **invocation.now()}
             job = TrialJob(side.key(trial), trial, environment, time_limit_s)
             upcoming = list({one.key(""): one for one, _ in rest}.values())
-            record = fleet.run(job, upcoming, teller.message, side.name)
+            record = fleet.run(job, upcoming, teller.message, side.name, edited=side.edited)
             if fleet.crowded and together:
                 together, rest = False, _version_by_version(rest, trial, trials, sides)
             record = write_record(side.store, record)

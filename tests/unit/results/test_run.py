@@ -113,7 +113,13 @@ def test_commits_are_one_row_each(folder: Path) -> None:
 def test_prompts(folder: Path) -> None:
     prompts = results.load(folder).prompts
     assert prompts.to_dict("records") == [
-        {"workload": "gsm8k", "request_id": "r0", "prompt_text": "?", "answer": "!"}
+        {
+            "workload": "gsm8k",
+            "workload_checksum": "c0ffee",
+            "request_id": "r0",
+            "prompt_text": "?",
+            "answer": "!",
+        }
     ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +18,10 @@ from harness.cli.pins import (
     SCORED_AS_PROGRAMS,
     Pins,
 )
-from harness.core.closure import COMPILED, PACKAGES, ROOT, Sources
+from harness.core.closure import ROOT, Sources
 from harness.core.nouns import Model, Trial, Workload
 from tests.support.harness.sessions import make_trial
+from tests.support.harness.source_tree import copy_sources
 from workloads import WORKLOADS, scoring
 from workloads.sandbox import runner
 
@@ -77,12 +77,7 @@ class SourceTree:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> SourceTree:
-    root = tmp_path_factory.mktemp("tree")
-    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("[!.]*")):
-        if path.suffix in (".py", *COMPILED):
-            target = root / path.relative_to(ROOT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+    root = copy_sources(tmp_path_factory.mktemp("tree"))
     sources = Sources(root)
     return SourceTree(root, sources, keys(sources))
 

@@ -128,6 +128,22 @@ def test_bad_data_of_a_trial_leaves_its_engine_alone(tmp_path: Path) -> None:
     assert len(opened(tmp_path / "opened")) == 1
 
 
+def test_a_trial_whose_code_was_edited_meanwhile_has_failed(tmp_path: Path) -> None:
+    """Asked before the engine is started, when it is there and when it has run the trial."""
+    trials = [make_trial(seed=s, test={"opened": str(tmp_path / "opened")}) for s in range(4)]
+    edits = {0: ["", "", "a.py changed"], 1: ["", "a.py changed"], 2: ["a.py changed"], 3: []}
+    asked = {seed: iter(answers) for seed, answers in edits.items()}
+    result, records = sweep(trials, edited=lambda trial: next(asked[trial.seed], ""))
+    assert [r.status for r in records] == ["failed"] * 3 + ["ok"]
+    assert {r.error for r in records[:3]} == {
+        "edited while the run went on: a.py changed; run again"
+    }
+    assert not any(r.generations for r in records[:3])
+    assert (result.statuses, result.refusals) == ({"failed": 3, "ok": 1}, {})
+    # an engine that may have taken the edit in serves no other trial
+    assert len(opened(tmp_path / "opened")) == 3
+
+
 def test_an_engine_that_needs_the_machine_for_itself_gets_it() -> None:
     picky = {"start": "raise-beside-others"}
     trials = [make_trial(repeat=r, test=t) for r in range(2) for t in ({}, picky)]

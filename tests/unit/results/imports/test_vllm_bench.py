@@ -1,4 +1,4 @@
-"""Files of `vllm bench serve` read, and ours written as it would have."""
+"""Files of `vllm bench serve`, read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from harness.core.errors import UserError
 from harness.core.nouns import UNKNOWN_TOKEN, Load, Slo
 from results.imports.files import read_foreign
 from results.imports.foreign import ForeignLoad, experiment_of, make_record, shared_out
-from results.imports.vllm_bench import as_file
-from results.metrics.arrays import from_record
-from results.metrics.other_tools import as_vllm_bench
-from tests.support.results.make_trials import generation, record, trial
 
 GOOD: dict[str, Any] = {
     "date": "20261101-120000",
@@ -200,32 +196,6 @@ def test_what_is_no_result_is_refused(text: str, words: str, tmp_path: Path) -> 
         read(tmp_path / "x")
     with pytest.raises(UserError, match="No such file"):
         read(tmp_path / "y")
-
-
-def test_what_is_written_says_the_same_when_it_is_read(tmp_path: Path) -> None:
-    """By the other tool's definitions: chunks of several tokens, a failure, one-token answers."""
-    generations = [
-        generation("a", [110, 130, 145], [1, 2, 2], scheduled_ms=100, submitted_ms=103),
-        generation("b", [120], scheduled_ms=105),
-        generation("c", [121], scheduled_ms=105, finished="error"),
-        generation("d", [130, 140, 150], [1, 1, 1], scheduled_ms=110, submitted_ms=111),
-    ]
-    slo = Slo(ttft_ms=15, tpot_ms=12)
-    own = record(trial(slo=slo), generations)
-    told = as_vllm_bench(from_record(own), slo)
-    path = tmp_path / "bench.json"
-    path.write_text(json.dumps(as_file(own, from_record(own), {"a": 7, "b": 8, "d": 9})))
-    written_file = json.loads(path.read_text())
-    assert written_file["input_lens"] == [7, 8, 0, 9]
-    assert written_file["mean_ttft_ms"] == told["mean_ttft_ms"]
-    load = read(path)
-    again = as_vllm_bench(from_record(make_record(load, "a", "w", 0, slo, cold=True)), slo)
-    for name, value in told.items():
-        if name != "duration" and "throughput" not in name and "goodput" not in name:
-            assert again[name] == pytest.approx(value), name
-    assert again["request_goodput"] * again["duration"] == pytest.approx(
-        told["request_goodput"] * told["duration"]
-    )
 
 
 def test_the_first_run_is_what_others_are_compared_with(tmp_path: Path) -> None:

@@ -101,6 +101,25 @@ def test_a_run_comes_back_as_it_was_written(
         assert again[name] == before[name], name
     assert again["ttfts"] == pytest.approx(before["ttfts"])
     assert again["completed"] == 24
+    assert again["input_lens"] == before["input_lens"]
+    assert again["total_input_tokens"] == sum(before["input_lens"])
+    assert again["request_goodput"] is None
+    assert again["decodebench"]["workload"] == "chat"
+    assert (again["decodebench"]["label"], again["decodebench"]["valid"]) == ("a", True)
+    twice = imported(tmp_path / "twice", [file], ["a"])
+    first, second = (results.load(folder).requests for folder in (out, twice))
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        assert second[name].to_numpy() == pytest.approx(first[name].to_numpy()), name
+
+
+def test_a_length_that_nobody_told_is_not_0(tmp_path: Path) -> None:
+    told = json.loads(bench(tmp_path / "a.json").read_text())
+    told["input_lens"] = [0] * 24
+    (tmp_path / "a.json").write_text(json.dumps(told))
+    export(imported(tmp_path, [tmp_path / "a.json"], ["a"]), tmp_path / "there")
+    (file,) = (tmp_path / "there").glob("*.json")
+    again = json.loads(file.read_text())
+    assert (again["input_lens"], again["total_input_tokens"]) == (None, None)
 
 
 @pytest.mark.parametrize(

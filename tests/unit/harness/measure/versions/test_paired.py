@@ -85,6 +85,15 @@ def test_a_pair_that_lacks_a_half_is_run_again_as_a_whole() -> None:
     assert (len(stores[0].records), len(stores[1].records)) == (12, before + 1)
 
 
+def test_the_half_of_an_edited_version_has_failed() -> None:
+    stores = MemoryStore(), MemoryStore()
+    base, new = sides_of(*stores)
+    new = replace(new, edited=lambda trial: "a.py changed")
+    result = run_paired(trials_of(1)[:1], (base, new), open_session)
+    assert result.statuses == {"ok": 1, "failed": 1}
+    assert [store.records[0].status for store in stores] == ["ok", "failed"]
+
+
 def test_engines_that_do_not_fit_side_by_side_take_turns_by_version(tmp_path: Path) -> None:
     """One load too many shows it; after that each version has its trials of an engine and a repeat
     in a row, and the other one begins in the next repeat."""

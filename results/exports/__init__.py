@@ -1,0 +1,1 @@
+"""Our trials as other tools store theirs."""
