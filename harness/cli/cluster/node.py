@@ -127,14 +127,15 @@ class NodeWorker:
         stored: Collection[str],
         time_limit_s: float,
     ) -> SweepResult:
-        here = environment()
+        here, pins = environment(), Pins()
         return run_sweep(
             trials,
             _Elsewhere(stored),
             open_session,
             environment={**here, "node": self._name},
             fingerprint=fingerprint(here),
-            code=Pins().of,
+            code=pins.of,
+            edited=pins.edited,
             time_limit_s=time_limit_s,
             events=self._told.put,
             fleet=fleet,

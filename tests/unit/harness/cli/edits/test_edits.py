@@ -13,12 +13,14 @@ from harness.cli import run as running
 from harness.cli import wiring
 from harness.cli.against.checkout import Checkout, find_checkout
 from harness.cli.against.paired_run import BASE, NEW, run_against
+from harness.cli.cluster import node
 from harness.cli.goodput.probing import FailedProbeError, Prober
 from harness.cli.pins import Pins, whole_records
 from harness.core.closure import ROOT, SourceModule, Sources
 from harness.core.nouns import Model, Trial, Workload
 from harness.experiment.config import Experiment, parse_experiment
 from harness.measure.machine.environment import environment
+from harness.measure.sweep import SweepEvent
 from harness.measure.versions.version import CodeVersion
 from results.store.folder import Store
 from tests.support.harness.sessions import make_trial, open_session
@@ -117,6 +119,18 @@ def test_a_run_stores_no_edited_trial_as_measured(
     found = {one.record.trial.seed: one.record for _, one in whole_records(store)}
     assert (found[0].status, found[1].status) == ("ok", "failed")
     assert "a.py changed; run again" in str(found[1].error)
+
+
+def test_a_node_of_a_cluster_tells_of_edits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "open_session", open_session)
+    monkeypatch.setattr(Pins, "edited", lambda pins, trial: "a.py changed")
+    worker = node.NodeWorker("here", None)
+    worker.begin([make_trial()], set(), 60.0)
+    told: list[node.Tiding] = []
+    while not any(isinstance(one, node.ShareOver) for one in told):
+        told += worker.tidings(5.0)
+    (record,) = (one.record for one in told if isinstance(one, SweepEvent) and one.record)
+    assert (record.status, "a.py changed" in str(record.error)) == ("failed", True)
 
 
 def asked() -> tuple[Experiment, list[Trial]]:
