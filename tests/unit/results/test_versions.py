@@ -7,12 +7,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import results
+from harness.core.errors import UserError
 from harness.core.names import STAND_IN
 from harness.core.nouns import TrialRecord, Validity
 from results import rows
 from results.compare.gate.comparison import compare_runs
-from results.compare.gate.extraction import reduce_run
+from results.compare.gate.extraction import check_whole, reduce_run
 from results.compare.gate.margins import GateRules, MarginRule
 from tests.support.results.make_trials import VALID, record, trial
 from tests.support.results.stored_runs import answer, run_of
@@ -79,3 +82,30 @@ def test_of_two_records_of_one_second_the_one_written_last_stands(tmp_path: Path
             os.utime(store.trials_folder / f"{kept.key}.parquet", (place, place))
         (found,) = results.load(tmp_path).stored
         assert found.record.key == late.key
+
+
+def test_a_cell_that_two_versions_of_the_code_ran_is_not_valid(tmp_path: Path) -> None:
+    """A run that was stopped after an edit told one time for both."""
+    mixed = [by("new", 0, day=2, step_ms=6), *(by("old", n) for n in range(3))]
+    run = run_of(tmp_path, *mixed, repeats=3)
+    (cell,) = rows.cells(run)
+    assert (cell["valid"], cell["statuses"]) == (False, {"ok": 3})
+    assert "tpot_s_p50" in cell["void_metrics"]
+    (reason,) = cell["invalid_reasons"]
+    assert reason.startswith("code-changed: repeats of the cell were run by 2 versions of the code")
+    assert {row["valid"] for row in rows.summaries(run)} == {False}
+    with pytest.raises(UserError, match="half a run: repeats of gsm8k, closed c=8, demo: vllm"):
+        reduce_run(run, ["tpot_s"])
+
+
+def test_versions_apart_from_each_other_s_cells_are_no_fault(tmp_path: Path) -> None:
+    """Another backend's code is another one, and machines are not pooled."""
+    there = by("there", 0)
+    there = dataclasses.replace(
+        there, key="there", environment={"fingerprint": "there", "code": "there"}
+    )
+    fast = dataclasses.replace(by("fast"), key="fast", trial=trial("fast"))
+    run = run_of(tmp_path, by("one", 0), by("one", 1), there, fast)
+    told = [reason for row in rows.summaries(run) for reason in row["invalid_reasons"]]
+    assert not [reason for reason in told if reason.startswith("code-changed")]
+    check_whole(run)
