@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,14 +42,17 @@ def runs_below(directory: Path) -> list[Path]:
     return sorted(p.parent for p in directory.glob("*/experiment.yaml") if p.parent.is_dir())
 
 
-def write_index(directory: Path) -> Path:
+def write_index(
+    directory: Path, write: Callable[[Path], Path] = write_report, *, anew: bool = False
+) -> Path:
     """Write ``directory/index.html`` over the runs below it, newest first, and return its path.
 
-    Reports that are missing, or older than a trial of their run, are written anew. A run that none
-    can be made of is listed with the reason. Raises `OSError` where the folder is read-only.
+    Reports that are missing, or older than a trial of their run, are written by `write`; with
+    `anew` all of them. A run that none can be made of is listed with the reason. Raises `OSError`
+    where the folder is read-only.
     """
     listed = sorted(
-        (_listed(run, directory) for run in runs_below(directory)),
+        (_listed(run, directory, write, anew) for run in runs_below(directory)),
         key=lambda one: (one.about.get("started", ""), one.folder),
         reverse=True,
     )
@@ -65,13 +68,13 @@ def write_index(directory: Path) -> Path:
     return target
 
 
-def _listed(run: Path, directory: Path) -> ListedRun:
+def _listed(run: Path, directory: Path, write: Callable[[Path], Path], anew: bool) -> ListedRun:
     page = run / FILE_NAME
     folder = visible(run.name)
     try:
-        about = _about(page) if _is_current(page, run) else None
+        about = _about(page) if not anew and _is_current(page, run) else None
         if about is None:
-            write_report(run)
+            write(run)
             about = _about(page)
     except UserError as error:
         return ListedRun(folder, "", {}, visible(str(error)))

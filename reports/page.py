@@ -7,6 +7,8 @@ import hashlib
 import importlib.metadata
 import itertools
 import json
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,8 +48,8 @@ CSS = _HERE / "page.css"
 FILE_NAME = "report.html"
 META = "decodebench-run"
 """Name of the meta element in which a report says in short what is in it, as JSON."""
-
-
+_TICK_NS = 20_000_000
+"""A file system's clock may be so far behind: it goes in the kernel's ticks."""
 Tokens = Callable[[Model], Pieces | None]
 """What tells the text of a model's token ids, where somebody knows it."""
 BackendTexts = Callable[[str], str]
@@ -67,14 +69,17 @@ def write_report(
     survival; `window_s`: how long the windows are that it is counted in, where that is not left to
     the run's length. `told`: says what a backend is.
 
-    The file is replaced in one step; equal results give equal bytes. Raises `UserError` when the
-    folder is no results folder or holds no trial, and `OSError` when it cannot be written to.
+    The file is replaced in one step and has the time before the run was read, so that a trial that
+    is stored meanwhile is newer; equal results give equal bytes. Raises `UserError` when the folder
+    is no results folder or holds no trial, and `OSError` when it cannot be written to.
     """
+    began_ns = time.time_ns() - _TICK_NS
     run = load(run_dir)
     if not without_quality(run).stored:
         raise UserError(f"{run_dir}: no trials in it; expected a folder that 'run' has filled")
     target = run_dir / FILE_NAME if out is None else out
     write_atomic(target, render(run, tokens, next_window, window_s, told).encode())
+    os.utime(target, ns=(began_ns, began_ns))
     return target
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.core.names import stands_in_for
@@ -92,8 +92,8 @@ def evaluate(
     members: Sequence[Member], experiment: Mapping[str, Any], ceilings: Ceilings | None = None
 ) -> Evaluated:
     """Rows and cells of the trials of one group, whose machine reaches these ceilings."""
-    group = make_group(members, experiment)
-    own = {m.stored.record.key: validity.alone(m, group) for m in members}
+    group, repeated = make_group(members, experiment), _by_variant(members)
+    own = {m.stored.record.key: validity.alone(m, group, same) for same in repeated for m in same}
     own_pairs = with_itself(group.reference)
     floor = noise_floor(
         agreement
@@ -102,7 +102,7 @@ def evaluate(
     )
     found_rows, pooled, effects = [], [], []
     compared, texts = GroupTexts(group, own_pairs), list[dict[str, Any]]()
-    for same in _by_variant(members):
+    for same in repeated:
         pairs = [versus(m, group.reference) for m in same]
         natives = [versus(m, group.native(m)) for m in same]
         parts = zip(same, pairs, natives, strict=True)
@@ -293,8 +293,8 @@ def _measured(
     return _Measured(matrix, numbers, data_rows(names))
 
 
-def _by_variant(members: Sequence[Member]) -> Iterator[list[Member]]:
+def _by_variant(members: Sequence[Member]) -> list[list[Member]]:
     found: dict[str, list[Member]] = {}
     for member in members:
         found.setdefault(member.variant, []).append(member)
-    yield from found.values()
+    return list(found.values())

@@ -18,6 +18,7 @@ from results.compare.pairing import ComparableTrials, Member, group_key, make_gr
 from results.store import cache as kept
 from results.store.folder import Store
 from results.store.records import BrokenRecordError, MissingRecordError, StoredTrial
+from results.versions import newest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +40,8 @@ def load(directory: Path | str, damaged: Callable[[UserError], None] | None = No
 
 
 class Run:
-    """The trials of one folder. `experiment` is the resolved experiment as a mapping."""
+    """The trials of one folder, of doubles the newest (`results.versions`). `experiment` is the
+    resolved experiment as a mapping."""
 
     def __init__(self, path: Path, damaged: Callable[[UserError], None] | None = None) -> None:
         self.path = path
@@ -59,7 +61,8 @@ class Run:
                 if damaged is None:
                     raise
                 damaged(error)
-        self.stored: list[StoredTrial] = sorted(stored, key=lambda s: order(s.record.trial))
+        stored.sort(key=lambda s: order(s.record.trial))
+        self.stored: list[StoredTrial] = newest(self.store, stored)
 
     def _is_cut(self, found: StoredTrial) -> bool:
         size, _ = self.store.payload_state(found.record.key)

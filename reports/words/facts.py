@@ -10,6 +10,7 @@ from reports.cells import Cell, Overview
 from reports.numbers import counted
 from reports.text import clipped, visible
 from reports.words.doubts.apart import machine_names
+from reports.words.doubts.not_run import not_run
 from reports.words.findings import span
 from reports.words.ranking.by_size import by_model
 from results.compare.machines import differing, machines
@@ -119,24 +120,13 @@ def alerts(run: Run, seen: Overview) -> list[str]:
         )
     if seen.why_no_speedup:
         found.append(f"There are no speed-ups: {seen.why_no_speedup}.")
-    if expected := _expected(run.experiment):
-        missing = expected - sum(stands_in_for(r.trial.repeat) is None for r in records)
-        if missing > 0:
-            found.append(
-                f"The run is not complete: {missing} of {expected} trials have not been run. "
-                "The same command runs them."
-            )
+    missing, expected = not_run(run)
+    if missing:
+        found.append(
+            f"The run is not complete: {missing} of {expected} trials have not been run. "
+            "The same command runs them."
+        )
     return found
-
-
-def _expected(experiment: Mapping[str, Any]) -> int | None:
-    try:
-        axes = [len(experiment[key]) for key in ("backends", "workloads", "loads")]
-        models = experiment["model"]
-        several = len(models) if isinstance(models, list) else 1
-        return several * axes[0] * axes[1] * axes[2] * int(experiment["repeats"])
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 def environment(run: Run) -> list[tuple[str, str]]:

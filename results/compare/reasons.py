@@ -13,6 +13,7 @@ from harness.core.nouns import IMPORTED, Validity
 
 CELL_NOT_VALID = "cell-not-valid"
 FAILURES = "failures"
+CODE_CHANGED = "code-changed"
 TOO_FEW_SAMPLES = "too-few-samples"
 NO_MEDIAN = "too-few-for-a-median"
 """What `too-few-samples` comes to where it names the median: see `slug`."""
@@ -48,6 +49,13 @@ REASONS = (
         FAILURES,
         "all",
         "requests that failed or did not finish, or a trial that did not end well",
+    ),
+    Reason(
+        CODE_CHANGED,
+        "all",
+        "repeats of one cell that several versions of the code ran, or that had other exit heads: "
+        "a run that was stopped after an edit, repeats that the experiment no longer asks for, or "
+        "trials of another folder. `run` measures those of older versions again, `--fresh` all",
     ),
     Reason(
         "client-late",
@@ -249,22 +257,9 @@ TIMES_ONLY = frozenset(reason.slug for reason in REASONS if reason.concerns == "
 """Reasons that leave answers what they are; any other makes them doubtful too."""
 REMARKS = frozenset(
     {
-        TOO_FEW_SAMPLES,
-        LENGTH_MISMATCH,
-        CELL_NOT_VALID,
-        LEFT_OUT,
-        NOT_CHECKED,
-        IMPORTED,
-        LENGTHS_CUT,
-        CALIBRATED_OTHERWISE,
-        PROMPTS_SEEN,
-        PROMPTS_REPEATED,
-        REPLAYED_OTHERWISE,
-        NOT_WARMED_UP,
-        UNSCORED,
-        KV_STARVED,
-        "other-draws",
-        "native-other-draws",
+        *(TOO_FEW_SAMPLES, LENGTH_MISMATCH, CELL_NOT_VALID, LEFT_OUT, NOT_CHECKED, IMPORTED),
+        *(LENGTHS_CUT, CALIBRATED_OTHERWISE, PROMPTS_SEEN, PROMPTS_REPEATED, REPLAYED_OTHERWISE),
+        *(NOT_WARMED_UP, UNSCORED, KV_STARVED, "other-draws", "native-other-draws"),
     }
 )
 """What a valid trial may carry: it concerns single numbers."""

@@ -21,6 +21,7 @@ from results.compare import agreement
 from results.compare.pairing import ComparableTrials, Member, Versus, plain_decoding
 from results.compare.reasons import (
     CELL_NOT_VALID,
+    CODE_CHANGED,
     PASSING,
     REMARKS,
     answers_hold,
@@ -79,16 +80,21 @@ class Reasons:
     """Not valid, and only for reasons that may pass."""
 
 
-def alone(member: Member, group: ComparableTrials) -> Validity:
+def alone(member: Member, group: ComparableTrials, same: Iterable[Member]) -> Validity:
     """The verdict on a trial whatever the reference is: the record's own (which may give reasons
-    that concern single percentiles and still be valid), that it ended well, and that its answers
-    are plain decoding's where the backend promised them."""
+    that concern single percentiles and still be valid), that it ended well, that its answers are
+    plain decoding's where the backend promised them, and that one code ran its cell, `same`."""
     record = member.stored.record
     found: list[str] = []
     if record.status != "ok":
         found.append(f"failures: the trial ended as '{record.status}'")
     if (broken := broken_promise(member, group)) is not None:
         found.append(broken)
+    if (codes := len({one.stored.code for one in same})) > 1:
+        found.append(
+            f"{CODE_CHANGED}: repeats of the cell were run by {codes} versions of the code; 'run' "
+            "measures those of older ones again, '--fresh' all"
+        )
     return Validity(record.validity.valid and not found, (*record.validity.reasons, *found))
 
 

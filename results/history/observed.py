@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,14 +59,25 @@ class Observation:
     """Names of those that are not sound."""
 
 
+class _Measurement(NamedTuple):
+    """One trial as it was measured once, by what runs and files of record both tell of it."""
+
+    cell: CellName
+    repeat: int
+    fingerprint: str | None
+    invocation: str | None
+    """Two machines begin the same trial in one second when one clock starts both."""
+    started: str
+
+
 @dataclass(frozen=True, slots=True)
 class ObservedRun:
     """One run."""
 
     mark: RunMark
     cells: list[Observation]
-    trials: frozenset[tuple[str, str]]
-    """Each trial's place and time, by which a copy of a run is known."""
+    trials: frozenset[_Measurement]
+    """By which a copy of a run is known."""
 
 
 def observed_runs(
@@ -88,7 +99,7 @@ def observed_runs(
             found.append(one)
     found += [_of_record(run, names) for run in records]
     kept: list[ObservedRun] = []
-    seen: dict[tuple[str, str], ObservedRun] = {}
+    seen: dict[_Measurement, ObservedRun] = {}
     for one in sorted(found, key=lambda one: (one.mark.started, str(one.mark.folder))):
         if before := next((seen[trial] for trial in one.trials if trial in seen), None):
             left_out.append(f"left out: {one.mark.folder} holds trials of {before.mark.folder}")
@@ -134,7 +145,14 @@ def _of_run(run: Run, names: Collection[str]) -> ObservedRun:
         cells.append(_observation(name, fields, version, values, doubted))
     records = [one.record for one in run.stored]
     trials = frozenset(
-        (f"{cell_name(r.trial).label()} {r.trial.repeat}", r.started_at) for r in records
+        _Measurement(
+            cell_name(one.trial),
+            one.trial.repeat,
+            one.environment.get("fingerprint"),
+            one.environment.get("invocation"),
+            one.started_at,
+        )
+        for one in records
     )
     mark = RunMark(run.path, first.started_at, first.environment.get("commit"))
     return ObservedRun(mark, cells, trials)
@@ -157,7 +175,10 @@ def _of_record(run: ReducedRun, names: Collection[str]) -> ObservedRun:
     started = min((one.started for one in run.trials if one.started), default="")
     commit = next((one.commit for one in run.trials if one.commit), None)
     trials = frozenset(
-        (f"{one.cell.label()} {one.repeat}", one.started or run.where) for one in run.trials
+        _Measurement(
+            one.cell, one.repeat, one.fingerprint, one.invocation, one.started or run.where
+        )
+        for one in run.trials
     )
     return ObservedRun(RunMark(Path(run.where), started, commit), cells, trials)
 

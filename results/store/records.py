@@ -57,6 +57,12 @@ class StoredTrial:
     digest: str
 
     @property
+    def code(self) -> str | None:
+        """A digest of the code that ran it and of the files that its options name, equal for all
+        trials of a cell that one version measured."""
+        return self.record.environment.get("code")
+
+    @property
     def has_failed_requests(self) -> bool:
         """Whether it ended well though some of its requests did not."""
         reasons = self.record.validity.reasons

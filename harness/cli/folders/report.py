@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,7 +40,8 @@ def report(
     several = bool(runs_below(directory))
     if several and out is not None:
         raise UserError(f"--out: {directory} holds several runs; name the folder of one")
-    page = write_index(directory) if several else _page(directory, window_s, out)
+    write = partial(_page, window_s=window_s, out=out)
+    page = write_index(directory, write, anew=window_s is not None) if several else write(directory)
     print(f"report: {page}")
     if open_page:
         typer.launch(page.resolve().as_uri())

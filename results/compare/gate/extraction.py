@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,7 @@ def reduce_run(run: Run, names: Iterable[str]) -> ReducedRun:
     for members in run.groups():
         group = make_group(members, run.experiment)
         for member in _standing(members):
-            code = str(member.stored.record.environment.get("code"))
-            parts = run.store.read_code(code) or {}
+            parts = run.store.read_code(str(member.stored.code)) or {}
             found.append(_reduced(member, group, wanted, parts))
     return ReducedRun(where, found)
 
@@ -80,7 +80,17 @@ def _standing(members: Iterable[Member]) -> list[Member]:
 
 
 def check_whole(run: Run) -> None:
-    """Raise `UserError` when a cell has fewer repeats than the experiment asks for."""
+    """Raise `UserError` when a cell has repeats of several versions of the code, or fewer than the
+    experiment asks for."""
+    codes: dict[str, str | None] = {}
+    for stored in run.stored:
+        trial, machine = stored.record.trial, stored.record.environment.get("fingerprint")
+        if codes.setdefault(replace(trial, repeat=0).key(str(machine)), stored.code) != stored.code:
+            raise UserError(
+                f"{run.path}: half a run: repeats of {cell_name(trial).label()} were run by "
+                "several versions of the code; 'run' measures those of older ones again, "
+                "'--fresh' all"
+            )
     repeats = run.experiment.get("repeats")
     if not isinstance(repeats, int):
         return

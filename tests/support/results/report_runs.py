@@ -130,13 +130,17 @@ def _experiment(
     return {
         "name": "demo",
         "backends": [{"name": e.name, "options": dict(e.options)} for e in engines],
-        "workloads": [{"workload": to_json(Workload(w)), "max_new_tokens": 64} for w in workloads],
+        "workloads": [{"workload": to_json(_asked(w)), "max_new_tokens": 64} for w in workloads],
         "loads": [to_json(load) for load in loads],
         "requests": requests,
         "slo": to_json(slo),
         "repeats": repeats,
         "seed": 0,
     }
+
+
+def _asked(workload: str) -> Workload:
+    return Workload(workload, checksum=f"sum-{workload}")
 
 
 def _prompt(request_id: str, texts: Mapping[str, str]) -> dict[str, Any]:
@@ -159,7 +163,7 @@ def _record(
         backend=engine.name,
         options=dict(engine.options),
         model=model,
-        workload=Workload(workload, checksum=f"sum-{workload}"),
+        workload=_asked(workload),
         load=load,
         requests=requests,
         max_new_tokens=64,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.cli import main as cli
 from reports import index
-from reports.page import write_report
+from reports.page import render, write_report
 from tests.support.results.report_runs import ENGINES, LOADS, write_run
 
 
@@ -17,6 +18,8 @@ from tests.support.results.report_runs import ENGINES, LOADS, write_run
 def runs(tmp_path: Path) -> Path:
     for name, engines in (("first", ENGINES[:2]), ("second & <b>third", ENGINES[:1])):
         write_run(tmp_path / name, engines=engines, workloads=["gsm8k"], loads=LOADS[:1], repeats=2)
+        for written in ("trials", "experiment.yaml"):
+            os.utime(tmp_path / name / written, (10**9, 10**9))
     return tmp_path
 
 
@@ -30,9 +33,7 @@ def test_each_run_is_listed_with_its_choice_and_a_link(runs: Path) -> None:
     assert page.count("at a time): <strong>") == 1, "the second has nothing to choose from"
 
 
-def test_reports_are_written_again_only_for_what_is_new(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reports_are_written_again_only_for_what_is_new(runs: Path) -> None:
     index.write_index(runs)
     written: list[str] = []
 
@@ -40,17 +41,41 @@ def test_reports_are_written_again_only_for_what_is_new(
         written.append(run.name)
         return write_report(run)
 
-    monkeypatch.setattr(index, "write_report", write)
-    index.write_index(runs)
+    index.write_index(runs, write)
     assert written == []
     stamp = (runs / "first/report.html").stat().st_mtime_ns + 10**9
     os.utime(runs / "first/trials", ns=(stamp, stamp))
-    index.write_index(runs)
+    index.write_index(runs, write)
     assert written == ["first"]
     (runs / "first/report.html").write_text("<html><head><title>another version's</title>")
     os.utime(runs / "first/report.html", ns=(stamp + 1, stamp + 1))
-    index.write_index(runs)
+    index.write_index(runs, write)
     assert written == ["first", "first"]
+    index.write_index(runs, write, anew=True)
+    assert written[2:] == ["first", "second & <b>third"]
+
+
+def test_a_trial_that_is_stored_while_its_page_is_made_is_newer(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page stayed without it for good."""
+    run = runs / "first"
+    first, *rest = sorted((run / "trials").glob("*.json"))
+    text = first.read_bytes()
+    first.unlink()
+
+    def rendered(*arguments: Any) -> str:
+        made = render(*arguments)
+        first.write_bytes(text)
+        return made
+
+    monkeypatch.setattr("reports.page.render", rendered)
+    write_report(run)
+    monkeypatch.undo()
+    short = (run / "report.html").read_text()
+    index.write_index(runs)
+    assert (run / "report.html").read_text() != short
+    assert f"{len(rest) + 1} trials" in (run / "report.html").read_text()
 
 
 def test_a_broken_run_is_listed_with_the_reason(runs: Path) -> None:

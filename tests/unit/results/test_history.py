@@ -116,6 +116,24 @@ def test_a_copy_of_a_run_counts_once_and_a_broken_one_stops_nothing(tmp_path: Pa
         history([*some, folder / "broken"], TPOT)
 
 
+def test_runs_that_two_machines_began_in_one_second_are_no_copies(tmp_path: Path) -> None:
+    """Runners that one clock starts: a whole run was left out."""
+
+    def began(name: str) -> Path:
+        told = {"fingerprint": "same kind", "invocation": name}
+        return write_runs(tmp_path / name, 2, environment=lambda number: told)
+
+    both = [began("here"), began("there")]
+    found = history(both, TPOT)
+    assert (len(found.runs), found.left_out) == (4, [])
+    first = next(both[0].iterdir())
+    write_record(tmp_path / "kept.parquet", reduce_run(results.load(first), quantities()))
+    again = history([*both, tmp_path / "kept.parquet"], TPOT)
+    assert len(again.runs) == 4
+    (copy,) = again.left_out
+    assert f"{tmp_path / 'kept.parquet'}" in copy
+
+
 def test_files_of_record_tell_the_same(runs: Path, tmp_path: Path) -> None:
     """What a gate keeps."""
     for place, folder in enumerate(sorted(runs.iterdir())):

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from harness.core.names import STAND_IN
-from harness.core.nouns import Workload
+from harness.core.nouns import Load, Model, Slo, TrialRecord, Workload, to_json
 from reports.cells import overview
-from reports.words.facts import environment, summary
+from reports.words.facts import alerts, environment, summary
 from tests.support.results.make_trials import generation, record, trial
 from tests.support.results.stored_runs import run_of
+
+SLO = Slo(tpot_ms=500)
 
 
 @pytest.mark.parametrize(
@@ -89,3 +91,41 @@ def test_how_long_answers_are_is_said_at_the_top(
     ]
     run = run_of(tmp_path, *records)
     assert words in summary(run, overview(run))
+
+
+def test_what_has_not_been_run_is_counted_by_settings_and_machine(tmp_path: Path) -> None:
+    """Trials of an older objective, of copies and of another machine filled the others' places."""
+
+    def made(
+        repeat: int, key: str = "", slo: Slo = SLO, there: str = "here", day: int = 1
+    ) -> TrialRecord:
+        one = record(
+            trial(repeat=repeat, slo=slo),
+            [generation("r0", [10, 20])],
+            environment={"fingerprint": there},
+            started_at=f"2026-01-{day:02d}T00:00:00+00:00",
+        )
+        return dataclasses.replace(one, key=key) if key else one
+
+    asked = {
+        "model": to_json(Model("demo")),
+        "backends": [{"name": "vllm", "options": {}}],
+        "workloads": [{"workload": to_json(trial().workload), "max_new_tokens": 16}],
+        "loads": [to_json(Load("closed", concurrency=8))],
+        "requests": 2,
+        "slo": to_json(SLO),
+        "repeats": 3,
+    }
+
+    def told(name: str, *records: TrialRecord) -> list[str]:
+        run = run_of(tmp_path / name, *records, **asked)
+        return [one for one in alerts(run, overview(run)) if "not complete" in one]
+
+    lost = ["The run is not complete: 2 of 3 trials have not been run. The same command runs them."]
+    other = Slo(tpot_ms=9)
+    assert told("whole", *map(made, range(3)), made(0, slo=other)) == []
+    assert told("objective", made(0), *(made(n, slo=other) for n in range(3))) == lost
+    assert told("copies", made(0), made(0, "copy"), made(0, "copy2"), made(STAND_IN)) == lost
+    elsewhere = [made(n, f"there{n}", there="there") for n in range(3)]
+    assert told("moved", *elsewhere, made(0, day=2)) == lost
+    assert told("left", *elsewhere, made(0, day=2), made(1, day=2), made(2, day=2)) == []

@@ -18,18 +18,37 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return command.call(monkeypatch, "report", *arguments)
 
 
-def test_windows_are_as_long_as_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def stored(run: Path) -> None:
+    """A run with exits over time."""
     counts = {"checks_layer_2": 1.0, "stage_rows_1": 1.0}
     one = generation("a", [10.0 * place for place in range(20)], telemetry=counts)
     told = replace(one, token_layers=[0, *[2, 6, 6] * 6])
     made = record(trial("tetris", load=Load("closed", concurrency=1)), [told])
-    run_of(tmp_path, made, backends=[{"name": "tetris", "options": {}}], reference="tetris")
+    run_of(run, made, backends=[{"name": "tetris", "options": {}}], reference="tetris")
+
+
+def test_windows_are_as_long_as_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(tmp_path)
     page = tmp_path / "report.html"
     assert call(monkeypatch, str(tmp_path), "--window-s", "0.05") == 0
     assert len(rows(page.read_text(), "survival")) == 1
     assert "ARIMA, as TETRIS has it, from 8 windows on" in page.read_text()
     assert call(monkeypatch, str(tmp_path)) == 0
     assert 'id="survival"' not in page.read_text()
+
+
+def test_a_page_below_an_index_is_made_like_one_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had neither forecasts nor what the backends are, and took the better page's place."""
+    run = tmp_path / "run"
+    stored(run)
+    assert call(monkeypatch, str(run), "--window-s", "0.05") == 0
+    alone = (run / "report.html").read_text()
+    assert "ARIMA, as TETRIS has it, from 8 windows on" in alone
+    assert call(monkeypatch, str(run)) == 0
+    assert call(monkeypatch, str(tmp_path), "--window-s", "0.05") == 0
+    assert (run / "report.html").read_text() == alone
 
 
 @pytest.mark.parametrize("length", ["0", "-1", "inf", "nan"])
