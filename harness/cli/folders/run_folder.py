@@ -95,6 +95,11 @@ def _set_aside(store: Store, aside: Path, only: Wanted | None, labels: Collectio
     if only is None and not labels:
         names = ("trials", "prompts", "code", "cache", "logs", ANSWER, CURVES)
         found = [store.path / name for name in names]
+        if link := next((path for path in found if path.is_symlink()), None):
+            raise UserError(
+                f"--fresh: {link}: is a link, so what it leads to would stay and what is new would "
+                "lie elsewhere; make it a folder of its own, or name another --out"
+            )
     for key, stored in whole_records(store) if only is not None or labels else ():
         trial = stored.record.trial
         if (only is None or only(trial)) and (not labels or trial.model.label() in labels):

@@ -128,6 +128,20 @@ def test_a_run_that_was_killed_is_settled_by_the_next(
     assert not (tmp_path / ASIDE).exists()
 
 
+@pytest.mark.parametrize("name", ["trials", "prompts"])
+def test_a_link_is_refused_and_stays(tmp_path: Path, name: str) -> None:
+    """Set aside, it would lead to what was stored and to nothing that is new."""
+    store = stored(tmp_path / "run")
+    (store.path / "prompts").mkdir()
+    (store.path / name).rename(tmp_path / "large disk")
+    (store.path / name).symlink_to(tmp_path / "large disk")
+    before = sorted(store.path.rglob("*"))
+    with pytest.raises(UserError, match=f"--fresh: .*/{name}: is a link"):
+        forgetting(store, True).__enter__()
+    assert sorted(store.path.rglob("*")) == before
+    assert store.keys() == ["a", "b", "c"]
+
+
 def refuse(folder: Path) -> None:
     (folder / ASIDE).write_text("a file")
 
