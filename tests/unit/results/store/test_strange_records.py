@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.core import files
 from harness.core.errors import UserError
 from harness.core.nouns import BackendInfo, Generation, Measured
 from results.store.folder import Store
@@ -119,3 +123,66 @@ def test_words_beside_none_are_words() -> None:
     with pytest.raises(UnknownDataError, match="'late' as finished"):
         typed(Generation, found)
     assert typed(Generation, found | {"finished": None}) == Generation("r", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("workloads: 5", "workloads: expected a list, found 5"),
+        ("workloads: [{workload: x}]", "workloads[0].workload: expected an object, found 'x'"),
+        ("backends: [{options: {}}]", "no 'backends[0].name'"),
+        ("backends: [{name: x, options: [1]}]", "backends[0].options: expected an object"),
+        ("backends: [{name: 2026-01-01}]", "date is not JSON serializable"),
+        ("name: 2026-01-01", "date is not JSON serializable"),
+        ("limits: {longest: .nan}", "not JSON compliant"),
+        ("loads: &a [*a]", "Circular reference"),
+        ("quality_margin: wide", "quality_margin: expected float, found 'wide'"),
+        ("repeats: three", "repeats: expected int, found 'three'"),
+        ("published: 5", "published: expected an object, found 5"),
+        ("backends: [{name: x, kind: 1}]", "newer decodebench (field 'backends[0].kind' is not"),
+        ("[" * 10_000, "not readable as YAML"),
+    ],
+)
+def test_an_experiment_of_another_shape_is_one_line(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "experiment.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        Store(tmp_path).read_experiment()
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert told in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", ["experiment.yaml", "json", "parquet", "prompts", "code"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    store, written = Store(tmp_path), a_record()
+    store.write(written)
+    reads: dict[str, tuple[Path, Callable[[], object]]] = {
+        "experiment.yaml": (tmp_path / "experiment.yaml", store.read_experiment),
+        "json": (store.trials_folder / f"{written.key}.json", lambda: store.has(written.key)),
+        "parquet": (store.trials_folder / f"{written.key}.parquet", lambda: store.has(written.key)),
+        "prompts": (tmp_path / "prompts" / "x.parquet", lambda: store.read_prompts("x")),
+        "code": (tmp_path / "code" / "x.json", lambda: store.read_code("x")),
+    }
+    path, read = reads[name]
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    if name == "code":
+        assert read() is None
+        return
+    with pytest.raises(UserError, match="expected a plain file, found a named pipe"):
+        read()
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, written = Store(tmp_path), a_record()
+    store.write(written)
+
+    def refused(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(files, "check_plain", refused)
+    with pytest.raises(UserError, match=r"\.json: cannot be read: Permission denied"):
+        store.has(written.key)
