@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from harness.core import files
 from harness.core.errors import UserError
 from harness.core.nouns import QUALITY_MARGIN, Workload, canonical_json
-from results.store.typed import UnknownDataError, typed
+from results.store.typed import UnknownDataError, check_fields
 
 
 def read_resolved(path: Path) -> dict[str, Any]:
@@ -35,10 +34,9 @@ def read_resolved(path: Path) -> dict[str, Any]:
             f"{path}: is an experiment to be run ('decodebench run'), so {path.parent} is no run "
             "folder; expected one that 'decodebench run' wrote"
         )
-    known = {one.name for one in dataclasses.fields(_Resolved)} & data.keys()
     try:
         canonical_json(data)
-        typed(_Resolved, {name: data[name] for name in known if data[name] is not None})
+        check_fields(_Resolved, data)
     except UnknownDataError as error:
         raise UserError(
             f"{path}: written by a newer decodebench ({error} is not known); read it with that one"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.nouns import SCHEMA_VERSION, TrialRecord, canonical_json, to_json
 from results.compare.reasons import FAILURES, slug
-from results.store.typed import UnknownDataError, typed
+from results.store.typed import UnknownDataError, check_fields, typed
 
 AGAIN = "delete it and run the experiment again"
 _IN_PARQUET = ("generations", "texts", "scores")
@@ -33,6 +34,15 @@ class Payload:
     bytes: int
     blake2b: str
     requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Environment:
+    """Of what a record tells of its environment, what is computed with."""
+
+    fingerprint: str = ""
+    packages: Mapping[str, Any] = field(default_factory=dict)
+    since_invocation_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,4 +126,6 @@ def _parse(data: dict[str, Any]) -> tuple[TrialRecord, Payload]:
     if backend is not None and not backend.get("measured"):
         backend["measured"] = _measured_among(backend["options"])
     canonical_json(data["trial"])  # refuses numbers that are none, which options may hold
-    return typed(TrialRecord, data), payload
+    record = typed(TrialRecord, data)
+    check_fields(_Environment, record.environment, "environment")
+    return record, payload

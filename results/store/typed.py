@@ -35,6 +35,13 @@ def typed(kind: type[T], data: object, where: str = "") -> T:
     return found
 
 
+def check_fields(kind: Any, data: Mapping[str, Any], where: str = "") -> None:
+    """Hold those fields that a `kind` has against it; others, and what is None, are passed over.
+    Raises as `typed`."""
+    known = _fields(kind)[0]
+    typed(kind, {n: one for n, one in data.items() if n in known and one is not None}, where)
+
+
 def _made(kind: Any, data: Any, where: str) -> Any:
     if kind in _TAKEN_FOR:
         strange = isinstance(data, bool) != (kind is bool) or data != data or data in _ENDLESS

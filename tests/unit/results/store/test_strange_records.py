@@ -40,6 +40,9 @@ def spoiled(folder: Path, place: str, value: object) -> tuple[Store, str]:
     ("place", "value"),
     [
         ("environment", None),
+        ("environment.fingerprint", [1]),
+        ("environment.packages", "torch"),
+        ("environment.since_invocation_s", "x"),
         ("validity.reasons", [1]),
         ("validity.valid", "yes"),
         ("trial", []),
