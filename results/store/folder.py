@@ -175,12 +175,11 @@ class Store:
                 "experiment again"
             ) from None
         if len(data) != payload.bytes or records.digest(data) != payload.blake2b:
-            cut = f"{len(data)} bytes instead of {payload.bytes}"
-            what = cut if len(data) != payload.bytes else "its digest is another one"
-            raise BrokenRecordError(
-                f"{path}: not the file that {key}.json names ({what}); delete both and run the "
-                "experiment again"
-            )
+            named = f"{key}.json names"
+            what = f"{len(data)} bytes that are not the {payload.bytes} bytes {named}"
+            if len(data) == payload.bytes:
+                what = f"not the bytes that {named} (its digest is another one)"
+            raise BrokenRecordError(f"{path}: {what}; delete both and run the experiment again")
         return data
 
     def write_experiment(self, yaml_text: str) -> None:
