@@ -46,6 +46,16 @@ class _Environment:
 
 
 @dataclass(frozen=True, slots=True)
+class _PassBytes:
+    """Of `Measured.pass_bytes`, what every record that has it has."""
+
+    layer: int
+    layers: int
+    head: int
+    kv: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTrial:
     """A record as its JSON file has it (no generations, texts or scores), its payload, and the
     digest of the JSON text."""
@@ -128,4 +138,6 @@ def _parse(data: dict[str, Any]) -> tuple[TrialRecord, Payload]:
     canonical_json(data["trial"])  # refuses numbers that are none, which options may hold
     record = typed(TrialRecord, data)
     check_fields(_Environment, record.environment, "environment")
+    if record.backend is not None and record.backend.measured.pass_bytes is not None:
+        check_fields(_PassBytes, record.backend.measured.pass_bytes, "backend.measured.pass_bytes")
     return record, payload

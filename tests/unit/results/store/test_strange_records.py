@@ -60,6 +60,7 @@ def spoiled(folder: Path, place: str, value: object) -> tuple[Store, str]:
         ("backend.options", [1]),
         ("backend", [1]),
         ("backend.capabilities", "logprobs"),
+        ("backend.measured.pass_bytes", {"layer": 1}),
         ("parquet.bytes", "5"),
         ("started_at", None),
         ("status", 1),
