@@ -63,19 +63,23 @@ def write_report(
     window_s: float | None = None,
     told: BackendTexts = lambda _: "",
     out: Path | None = None,
+    damaged: Callable[[UserError], None] = lambda _: None,
 ) -> Path:
     """Write the report of the run stored in `run_dir` and return its path: `out`, or
     ``run_dir/report.html``. `tokens`: without it, tokens are shown as ids. `next_window`: forecasts
     survival; `window_s`: how long the windows are that it is counted in, where that is not left to
-    the run's length. `told`: says what a backend is.
+    the run's length. `told`: says what a backend is. `damaged`: is told of
+    each broken record; the page says so too.
 
     The file is replaced in one step and has the time before the run was read, so that a trial that
     is stored meanwhile is newer; equal results give equal bytes. Raises `UserError` when the folder
     is no results folder or holds no trial, and `OSError` when it cannot be written to.
     """
     began_ns = time.time_ns() - _TICK_NS
-    run = load(run_dir)
+    run = load(run_dir, damaged, every_byte=True)
     if not without_quality(run).stored:
+        if run.left_out:
+            raise UserError(run.left_out[0])
         raise UserError(f"{run_dir}: no trials in it; expected a folder that 'run' has filled")
     target = run_dir / FILE_NAME if out is None else out
     write_atomic(target, render(run, tokens, next_window, window_s, told).encode())
@@ -90,10 +94,13 @@ def render(
     window_s: float | None = None,
     told: BackendTexts = lambda _: "",
 ) -> str:
-    """The whole page as text."""
+    """The whole page as text. Raises `UserError` where a run replaces trials meanwhile."""
     more = only_quality(run)
     run, seen = without_probes(without_quality(run))
+    shown = len(run.stored)
     samples = collect(run, seen, more, next_window, window_s) if seen.cells else Samples()
+    if run.left_out and len(run.stored) < max(shown, 1):  # parts of the page would differ
+        raise UserError(run.left_out[-1])
     made = list(sections(seen, samples))
     numbers = {section.id: itertools.count() for section in made}
     script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
@@ -169,11 +176,22 @@ def _words(run: Run, seen: Overview, samples: Samples) -> dict[str, Any]:
         "name": visible(str(run.experiment.get("name") or run.path.resolve().name)),
         "summary": facts.summary(run, seen),
         "banner": banner(run),
-        "alerts": facts.alerts(run, seen) if seen.cells else [],
+        "alerts": [*_left_out(run), *(facts.alerts(run, seen) if seen.cells else [])],
         "headline": found[0].headline if found else probes_only(seen),
         "trust": found[0].trust if found else "",
         "scopes": found,
     }
+
+
+def _left_out(run: Run) -> list[str]:
+    """That the page is not of all that is stored, and why."""
+    if not run.left_out:
+        return []
+    count, why = len(run.left_out), run.left_out[0].removeprefix(f"{run.path}/")
+    more = "the first" if count > 1 else "why"
+    return [
+        f"Left out: {counted(count, 'stored trial')} that cannot be read ({more}: {visible(why)})."
+    ]
 
 
 def _about(run: Run, words: Mapping[str, Any]) -> str:

@@ -25,53 +25,75 @@ if TYPE_CHECKING:
 
     from results.frame import TrialNames
     from results.prompts import PromptLengths
+    from results.store.columns import TrialFile
 
 _READERS = 2
 
 
-def load(directory: Path | str, damaged: Callable[[UserError], None] | None = None) -> Run:
+def load(
+    directory: Path | str,
+    damaged: Callable[[UserError], None] | None = None,
+    *,
+    every_byte: bool = False,
+) -> Run:
     """Open the folder that `decodebench run` wrote. `damaged` is told of each broken record, and
-    the others are the run.
+    the others are the run: at once where a file is cut short, with `every_byte` for all damage,
+    else when its requests are read.
 
     Raises `UserError` when it is missing, is no results folder, or holds a broken record and
     nobody is to be told.
     """
-    return Run(Path(directory), damaged)
+    return Run(Path(directory), damaged, every_byte)
 
 
 class Run:
     """The trials of one folder, of doubles the newest (`results.versions`). `experiment` is the
     resolved experiment as a mapping."""
 
-    def __init__(self, path: Path, damaged: Callable[[UserError], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        damaged: Callable[[UserError], None] | None = None,
+        every_byte: bool = False,
+    ) -> None:
         self.path = path
         self.store = Store(path)
         self.experiment: dict[str, Any] = self.store.read_experiment()
+        self._damaged = damaged
+        self.left_out: list[str] = []
+        """Why each broken record is not among `stored`."""
         order = ordering(self.experiment)
         stored, keys = [], self.store.keys()
         for key in keys:
             try:
                 found = self.store.read_stored(key)
-                if damaged is not None and self._is_cut(found):
-                    self.store.open_file(key, found.payload)  # says what is wrong
+                ended_well = found.record.status == "ok"
+                if damaged is not None and ended_well and (every_byte or self._is_cut(found)):
+                    self._open(found)  # says what is wrong
                 stored.append(found)
             except MissingRecordError:  # a run replaces it just now
                 continue
             except BrokenRecordError as error:
-                if damaged is None:
-                    raise
-                damaged(error)
+                self._leave_out(error)
         stored.sort(key=lambda s: order(s.record.trial))
         self.stored: list[StoredTrial] = newest(self.store, stored)
 
     def _is_cut(self, found: StoredTrial) -> bool:
         size, _ = self.store.payload_state(found.record.key)
-        return found.record.status == "ok" and size != found.payload.bytes
+        return size != found.payload.bytes
+
+    def _leave_out(self, error: BrokenRecordError) -> None:
+        if self._damaged is None:
+            raise error
+        if str(error) not in self.left_out:
+            self.left_out.append(str(error))
+            self._damaged(error)
 
     def without(self, keys: Collection[str]) -> Run:
         """The same run as if the trials of these keys were not stored."""
         found = Run(self.path, lambda _: None)
         found.stored = [stored for stored in self.stored if stored.record.key not in keys]
+        found._damaged, found.left_out = self._damaged, self.left_out
         return found
 
     @cached_property
@@ -84,6 +106,7 @@ class Run:
         name = kept.digest(self._content())
         found = kept.load(self.store.cache_folder, "metrics", name)
         if found is None:
+            before = len(self.stored)
             known = best_ceilings(stored.record for stored in self.stored)
             parts = [
                 evaluate(members, self.experiment, known.get(machine_of(members[0].stored.record)))
@@ -95,7 +118,8 @@ class Run:
                 "effects": [one for part in parts for one in part.effects],
                 "texts": [one for part in parts for one in part.texts],
             }
-            kept.save(self.store.cache_folder, "metrics", name, found)
+            if len(self.stored) == before:  # else they are not what the name says
+                kept.save(self.store.cache_folder, "metrics", name, found)
         return dict(found)
 
     @cached_property
@@ -159,19 +183,30 @@ class Run:
         return cache(self.store.read_prompt_lengths)
 
     def groups(self) -> Iterator[list[Member]]:
-        """The trials that may be compared with each other, with their requests, group by group."""
+        """The trials that may be compared with each other, with their requests, group by group.
+        Those that prove to be broken are left out, of `stored` too."""
         grouped: dict[str, list[StoredTrial]] = {}
         for stored in self.stored:
             grouped.setdefault(group_key(stored), []).append(stored)
         with ThreadPoolExecutor(_READERS) as pool:
             # the next group is read while the caller works on this one
-            reading: deque[Iterator[Member]] = deque()
-            for members in grouped.values():
+            reading: deque[Iterator[tuple[StoredTrial, Member | BrokenRecordError]]] = deque()
+            for members in [*grouped.values(), []]:
                 reading.append(pool.map(self._member, members))
-                if len(reading) > 1:
-                    yield list(reading.popleft())
-            while reading:
-                yield list(reading.popleft())
+                if len(reading) > 1 and (whole := self._whole(reading.popleft())):
+                    yield whole
+
+    def _whole(
+        self, found: Iterator[tuple[StoredTrial, Member | BrokenRecordError]]
+    ) -> list[Member]:
+        whole = []
+        for stored, one in found:
+            if isinstance(one, Member):
+                whole.append(one)
+                continue
+            self._leave_out(one)
+            self.stored = [other for other in self.stored if other is not stored]
+        return whole
 
     def members(self) -> Iterator[tuple[Member, ComparableTrials]]:
         """Every trial that ended well, with the group that it belongs to."""
@@ -181,13 +216,35 @@ class Run:
                 if member.requests is not None:
                     yield member, group
 
-    def _member(self, stored: StoredTrial) -> Member:
+    def _member(self, stored: StoredTrial) -> tuple[StoredTrial, Member | BrokenRecordError]:
         from results.metrics import arrays
 
-        if stored.record.status != "ok":
-            return Member(stored, None)
-        file = self.store.open_file(stored.record.key, stored.payload)
-        return Member(stored, arrays.from_file(file))
+        try:
+            ended_well = stored.record.status == "ok"
+            requests = arrays.from_file(self._open(stored)) if ended_well else None
+        except BrokenRecordError as error:
+            return stored, error
+        return stored, Member(stored, requests)
+
+    def _open(self, stored: StoredTrial) -> TrialFile:
+        """Raises `MissingRecordError` where its record is another one by now."""
+        key = stored.record.key
+        try:
+            return self.store.open_file(key, stored.payload)
+        except BrokenRecordError:
+            if self._is_replaced(stored):
+                where = self.store.trials_folder / f"{key}.json"
+                line = f"{where}: a run has replaced it just now; try again"
+                raise MissingRecordError(line) from None
+            raise
+
+    def _is_replaced(self, stored: StoredTrial) -> bool:
+        try:
+            return self.store.read_stored(stored.record.key).digest != stored.digest
+        except MissingRecordError:
+            return True
+        except BrokenRecordError:
+            return False
 
     def _content(self) -> Iterator[str]:
         """All that `evaluated` depends on."""

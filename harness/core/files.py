@@ -81,6 +81,18 @@ def open_plain(path: Path) -> BufferedReader:
     return path.open("rb")
 
 
+def read_plain(path: Path) -> bytes:
+    """All of a plain file of ours. Raises `FileNotFoundError`, and `UserError` for another kind of
+    file and one that cannot be read."""
+    try:
+        with open_plain(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
 def sha256(path: Path) -> str:
     """Of a plain file, in hex. Raises `UserError` and `OSError` as `open_plain`."""
     with open_plain(path) as file:

@@ -69,11 +69,12 @@ class Store:
         """The record where its trial ended well and its generations are there."""
         try:
             stored = self.read_stored(key)
+            if stored.record.status != "ok":
+                return None
+            self._generations(key, stored.payload)
         except BrokenRecordError:
             return None
-        parquet = self._file(key, ".parquet")
-        whole = parquet.is_file() and parquet.stat().st_size == stored.payload.bytes
-        return stored if whole and stored.record.status == "ok" else None
+        return stored
 
     def keys(self) -> list[str]:
         """Keys of all stored records, whatever their status, sorted; none when a run just began.
@@ -145,7 +146,7 @@ class Store:
         """The record without generations: reads the JSON file only."""
         path = self._file(key, ".json")
         try:
-            return records.from_text(path, path.read_bytes())
+            return records.from_text(path, files.read_plain(path))
         except FileNotFoundError:
             raise MissingRecordError(f"{path}: no such trial record") from None
 
@@ -162,20 +163,24 @@ class Store:
         its columns are decoded when asked for."""
         from results.store import columns
 
+        return columns.TrialFile(self._file(key, ".parquet"), self._generations(key, payload))
+
+    def _generations(self, key: str, payload: Payload) -> bytes:
         path = self._file(key, ".parquet")
         try:
-            data = path.read_bytes()
+            data = files.read_plain(path)
         except FileNotFoundError:
             raise BrokenRecordError(
                 f"{path}: missing, though {key}.json is there; delete {key}.json and run the "
                 "experiment again"
             ) from None
         if len(data) != payload.bytes or records.digest(data) != payload.blake2b:
-            raise BrokenRecordError(
-                f"{path}: {len(data)} bytes that are not the {payload.bytes} bytes {key}.json "
-                f"names; delete both and run the experiment again"
-            )
-        return columns.TrialFile(path, data)
+            named = f"{key}.json names"
+            what = f"{len(data)} bytes that are not the {payload.bytes} bytes {named}"
+            if len(data) == payload.bytes:
+                what = f"not the bytes that {named} (its digest is another one)"
+            raise BrokenRecordError(f"{path}: {what}; delete both and run the experiment again")
+        return data
 
     def write_experiment(self, yaml_text: str) -> None:
         """Store the resolved experiment. Raises `OSError`."""
@@ -185,25 +190,9 @@ class Store:
     def read_experiment(self) -> dict[str, Any]:
         """The resolved experiment; empty when none was stored. Raises `UserError` for what is no
         resolved experiment, one that is to be run too."""
-        import yaml
+        from results.store.experiment import read_resolved
 
-        path = self.path / "experiment.yaml"
-        try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except (yaml.YAMLError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"{path}: not readable as YAML ({reason})") from None
-        if not isinstance(data, dict):
-            raise UserError(f"{path}: expected a mapping, found {type(data).__name__}")
-        listed = data.get("workloads") or ()
-        if not all(isinstance(one, dict) and "workload" in one for one in listed):
-            raise UserError(
-                f"{path}: is an experiment to be run ('decodebench run'), so {self.path} is no run "
-                "folder; expected one that 'decodebench run' wrote"
-            )
-        return data
+        return read_resolved(self.path / "experiment.yaml")
 
     def write_prompts(self, workload_checksum: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Store prompts and answers (request_id, prompt_text, prompt_tokens, answer), one row per
@@ -234,6 +223,7 @@ class Store:
 
         path = self._prompts_file(workload_checksum)
         try:
+            files.check_plain(path)
             with pq.ParquetFile(path) as file:
                 rows: list[dict[str, Any]] = file.read(names).to_pylist()
         except FileNotFoundError:
@@ -259,8 +249,8 @@ class Store:
     def read_code(self, digest: str) -> dict[str, str] | None:
         """What `write_code` stored; None when nothing was, or when it is damaged."""
         try:
-            parts = json.loads(self._code_file(digest).read_bytes())
-        except (OSError, ValueError):
+            parts = json.loads(files.read_plain(self._code_file(digest)))
+        except (FileNotFoundError, UserError, ValueError):
             return None
         return parts if isinstance(parts, dict) else None
 

@@ -5,26 +5,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
-from harness.core.nouns import (
-    SCHEMA_VERSION,
-    BackendInfo,
-    Load,
-    Measured,
-    Model,
-    Sampling,
-    Slo,
-    Trial,
-    TrialRecord,
-    Validity,
-    Workload,
-    to_json,
-)
+from harness.core.nouns import SCHEMA_VERSION, TrialRecord, canonical_json, to_json
 from results.compare.reasons import FAILURES, slug
+from results.store.typed import UnknownDataError, check_fields, typed
 
 AGAIN = "delete it and run the experiment again"
 _IN_PARQUET = ("generations", "texts", "scores")
@@ -45,6 +34,25 @@ class Payload:
     bytes: int
     blake2b: str
     requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Environment:
+    """Of what a record tells of its environment, what is computed with."""
+
+    fingerprint: str = ""
+    packages: Mapping[str, Any] = field(default_factory=dict)
+    since_invocation_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _PassBytes:
+    """Of `Measured.pass_bytes`, what every record that has it has."""
+
+    layer: int
+    layers: int
+    head: int
+    kv: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +101,7 @@ def from_text(path: Path, text: bytes) -> StoredTrial:
     """
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BrokenRecordError(f"{path}: broken trial record ({error}); {AGAIN}") from None
     if not isinstance(data, dict) or "schema_version" not in data:
         raise UserError(f"{path}: not a trial record (no 'schema_version'); move it elsewhere")
@@ -104,7 +112,12 @@ def from_text(path: Path, text: bytes) -> StoredTrial:
         )
     try:
         record, payload = _parse(data)
-    except (KeyError, TypeError, AttributeError) as error:
+    except UnknownDataError as error:
+        raise UserError(
+            f"{path}: written by a newer decodebench ({error} is not known); read it with that "
+            "one, or run into another folder"
+        ) from None
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
         message = f"{path}: a field is missing or strange ({error}); {AGAIN}"
         raise BrokenRecordError(message) from None
     if record.key != path.stem:
@@ -124,23 +137,13 @@ def _measured_among(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse(data: dict[str, Any]) -> tuple[TrialRecord, Payload]:
-    payload = Payload(**data.pop("parquet"))
-    backend = data.pop("backend")
-    if backend is not None:
-        capabilities = frozenset(backend.pop("capabilities"))
-        measured = backend.pop("measured", None) or _measured_among(backend["options"])
-        backend = BackendInfo(**backend, capabilities=capabilities, measured=Measured(**measured))
-    validity = data.pop("validity")
-    record = TrialRecord(
-        trial=_trial(data.pop("trial")),
-        backend=backend,
-        validity=Validity(validity["valid"], tuple(validity["reasons"])),
-        **data,
-    )
+    payload = typed(Payload, data.pop("parquet"), "parquet")
+    backend = data["backend"]
+    if backend is not None and not backend.get("measured"):
+        backend["measured"] = _measured_among(backend["options"])
+    canonical_json(data["trial"])  # refuses numbers that are none, which options may hold
+    record = typed(TrialRecord, data)
+    check_fields(_Environment, record.environment, "environment")
+    if record.backend is not None and record.backend.measured.pass_bytes is not None:
+        check_fields(_PassBytes, record.backend.measured.pass_bytes, "backend.measured.pass_bytes")
     return record, payload
-
-
-def _trial(data: dict[str, Any]) -> Trial:
-    """A model of before there were shapes has their defaults."""
-    kinds = {"model": Model, "workload": Workload, "load": Load, "sampling": Sampling, "slo": Slo}
-    return Trial(**data | {name: kind(**data[name]) for name, kind in kinds.items()})

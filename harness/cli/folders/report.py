@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.cells.show import RunDir
+from harness.cli.cells.show import RunDir, warn_of_damage
 from harness.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,4 +58,4 @@ def _page(directory: Path, window_s: float | None, out: Path | None) -> Path:
         return forecast(history[-HISTORY:])
 
     teller = NextWindow(ahead, LEAST_WINDOWS, "ARIMA, as TETRIS has it,")
-    return write_report(directory, pieces, teller, window_s, about, out)
+    return write_report(directory, pieces, teller, window_s, about, out, warn_of_damage)

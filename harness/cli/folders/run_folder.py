@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import shutil
 import sys
@@ -15,7 +16,7 @@ from harness.cli import wiring
 from harness.cli.pins import whole_records
 from harness.cli.repeats.only import Wanted
 from harness.core.errors import UserError
-from harness.core.files import LOCK, move, only_writer, rename_folder
+from harness.core.files import LOCK, move, only_writer, rename_folder, write_atomic
 from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment
 from results.goodput.stored import ANSWER, CURVES
@@ -26,6 +27,8 @@ DRAFT = f".{EXPERIMENT}."
 ASIDE = ".forgotten"
 DONE = ".forgotten.done"
 """What is only to be deleted: a deletion that is cut short is never taken back."""
+BEFORE = "before.json"
+"""Beside what was set aside: the digests of all records that there were then."""
 
 
 def check_folder(directory: Path) -> None:
@@ -95,11 +98,20 @@ def _set_aside(store: Store, aside: Path, only: Wanted | None, labels: Collectio
     if only is None and not labels:
         names = ("trials", "prompts", "code", "cache", "logs", ANSWER, CURVES)
         found = [store.path / name for name in names]
+        if link := next((path for path in found if path.is_symlink()), None):
+            raise UserError(
+                f"--fresh: {link}: is a link, so what it leads to would stay and what is new would "
+                "lie elsewhere; make it a folder of its own, or name another --out"
+            )
     for key, stored in whole_records(store) if only is not None or labels else ():
         trial = stored.record.trial
         if (only is None or only(trial)) and (not labels or trial.model.label() in labels):
             found += [store.trials_folder / f"{key}.{end}" for end in ("json", "parquet")]
-    for path in filter(Path.exists, found):
+    if found := list(filter(Path.exists, found)):
+        digests = [stored.digest for _, stored in whole_records(store)]
+        aside.mkdir()
+        write_atomic(aside / BEFORE, json.dumps(digests).encode())
+    for path in found:
         move(path, aside / path.relative_to(store.path))
 
 
@@ -111,18 +123,30 @@ def _settle(store: Store, aside: Path) -> bool:
         shutil.rmtree(done)
     if not aside.exists():
         return True
-    since_ns = max(path.lstat().st_mtime_ns for path in (aside, *aside.iterdir()))
-    replaced = any(
-        s.record.status == "ok" and store.payload_state(key)[1] > since_ns
+    before = _before(aside)
+    # clocks are set, and records that lie here again since a settling was cut short are no new ones
+    replaced = before is not None and any(
+        s.record.status == "ok"
+        and s.digest not in before
+        and store.payload_state(key)[0] == s.payload.bytes
         for key, s in whole_records(store)
     )
     # a record's JSON, which makes it count, comes behind its generations
     for path in sorted(aside.rglob("*"), reverse=True) if not replaced else ():
-        if not path.is_dir():
+        if path != aside / BEFORE and (path.is_symlink() or not path.is_dir()):
             move(path, store.path / path.relative_to(aside))
     rename_folder(aside, done)
     shutil.rmtree(done)
     return replaced
+
+
+def _before(aside: Path) -> list[str] | None:
+    """None where nothing tells, as an older version leaves it: all of it is put back then."""
+    try:
+        found: list[str] = json.loads((aside / BEFORE).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return found
 
 
 def _all_models(store: Store, experiment: Experiment, all_kinds: bool) -> tuple[Model, ...]:

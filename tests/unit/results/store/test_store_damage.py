@@ -95,8 +95,9 @@ def test_a_flipped_bit_in_the_parquet_is_noticed(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 4] ^= 1
     path.write_bytes(bytes(data))
-    with pytest.raises(UserError, match=r"\.parquet: .* names"):
+    with pytest.raises(UserError, match=r"\.parquet: .* names \(its digest is another one\)"):
         store.read(written.key)
+    assert not store.has(written.key), "it is run again"
 
 
 def test_a_stale_file_of_an_impossible_process_is_removed(tmp_path: Path) -> None:

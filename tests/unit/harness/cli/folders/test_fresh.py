@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.folders import run_folder
 from harness.cli.folders.run_folder import ASIDE, forgetting, write_code
 from harness.core.errors import UserError
+from harness.core.files import move
 from harness.core.nouns import Status, Trial
 from results.store.folder import Store
 from tests.unit.harness.cli.test_run import record
@@ -29,11 +31,12 @@ def by_scripted(trial: Trial) -> bool:
 
 
 def writes(folder: Path, key: str, status: Status) -> None:
-    """As a run does, which takes longer than a file system's clock to tick."""
+    """As a run does, at another time than the trials before. The clock of the file system was set
+    back meanwhile."""
     store = Store(folder)
-    store.write(replace(record(key), status=status))
-    state = store.payload_state(key)[1] + 10**9
-    os.utime(store.trials_folder / f"{key}.parquet", ns=(state, state))
+    store.write(replace(record(key), status=status, started_at="2026-01-02T03:04:05+00:00"))
+    for path in store.trials_folder.glob(f"{key}.*"):
+        os.utime(path, (0, 0))
 
 
 def test_with_only_that_backend_is_forgotten_alone(tmp_path: Path) -> None:
@@ -126,6 +129,58 @@ def test_a_run_that_was_killed_is_settled_by_the_next(
     with forgetting(store, False):
         assert store.keys() == keys
     assert not (tmp_path / ASIDE).exists()
+
+
+def test_what_is_put_back_half_is_no_new_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stored(tmp_path)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    moved: list[Path] = []
+
+    def killed(path: Path, target: Path) -> None:
+        if path.is_relative_to(tmp_path / ASIDE):
+            if len(moved) == 3:
+                raise KeyboardInterrupt
+            moved.append(path)
+        move(path, target)
+
+    monkeypatch.setattr(run_folder, "move", killed)
+
+    def run() -> None:
+        with forgetting(store, True):
+            pass
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert any(path.suffix == ".json" for path in moved), "a whole record is there again"
+    monkeypatch.setattr(run_folder, "move", move)
+    with forgetting(store, False):
+        pass
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["trials", "prompts"])
+def test_a_link_is_refused_and_stays(tmp_path: Path, name: str) -> None:
+    """Set aside, it would lead to what was stored and to nothing that is new."""
+    store = stored(tmp_path / "run")
+    (store.path / "prompts").mkdir()
+    (store.path / name).rename(tmp_path / "large disk")
+    (store.path / name).symlink_to(tmp_path / "large disk")
+    before = sorted(store.path.rglob("*"))
+    with pytest.raises(UserError, match=f"--fresh: .*/{name}: is a link"):
+        forgetting(store, True).__enter__()
+    assert sorted(store.path.rglob("*")) == before
+    assert store.keys() == ["a", "b", "c"]
+
+
+def test_a_link_that_an_older_version_set_aside_is_put_back(tmp_path: Path) -> None:
+    store = stored(tmp_path / "run")
+    store.trials_folder.rename(tmp_path / "large disk")
+    (store.path / ASIDE).mkdir()
+    (store.path / ASIDE / "trials").symlink_to(tmp_path / "large disk")
+    with forgetting(store, False):
+        assert store.keys() == ["a", "b", "c"]
 
 
 def refuse(folder: Path) -> None:
