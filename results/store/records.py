@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ class _Environment:
     """Of what a record tells of its environment, what is computed with."""
 
     fingerprint: str = ""
+    cores: int = 0
+    gpus: Sequence[Mapping[str, Any]] = ()
     packages: Mapping[str, Any] = field(default_factory=dict)
     since_invocation_s: float = 0.0
 

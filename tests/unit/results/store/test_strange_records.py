@@ -41,6 +41,8 @@ def spoiled(folder: Path, place: str, value: object) -> tuple[Store, str]:
     [
         ("environment", None),
         ("environment.fingerprint", [1]),
+        ("environment.cores", "x"),
+        ("environment.gpus", ["H200"]),
         ("environment.packages", "torch"),
         ("environment.since_invocation_s", "x"),
         ("validity.reasons", [1]),
