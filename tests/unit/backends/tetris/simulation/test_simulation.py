@@ -17,7 +17,8 @@ from backends.tetris.profile import Wanted, cluster_from
 from backends.tetris.simulation.compare import SimulatedLoad, compare
 from backends.tetris.simulation.events import LaneSimulation, Served
 from backends.tetris.simulation.lanes import Layout
-from backends.tetris.simulation.layouts import best_segments, data_parallel, pipeline, regrouped
+from backends.tetris.simulation.layouts import data_parallel, pipeline, regrouped
+from backends.tetris.simulation.segments import best_segments
 from tests.support.tetris.four_layers import depths, profile
 
 
