@@ -11,7 +11,7 @@ from functools import cache
 
 from backends.tetris.figures.goodput import PIPELINE, one_device
 from backends.tetris.figures.point import Devices, FigurePoint
-from backends.tetris.planner import plan
+from backends.tetris.planner import plan, plan_or_none
 from backends.tetris.profile import Wanted
 from harness.core.errors import UserError
 
@@ -41,11 +41,9 @@ def least_price(point: FigurePoint, system: str, rate: float) -> float | None:
 @cache
 def _cheapest_plan(point: FigurePoint, cluster: Devices, batch: int, rate: float) -> float | None:
     there = point.model.cluster(dict(cluster))
-    try:
-        wanted = Wanted(point.slo_ms, target=rate)
-        return plan(point.profile(batch, staged=True), there, wanted).cost
-    except UserError:
-        return None
+    wanted = Wanted(point.slo_ms, target=rate)
+    found = plan_or_none(point.profile(batch, staged=True), there, wanted)
+    return None if found is None else found.cost
 
 
 def cheapest_mix(
@@ -70,13 +68,16 @@ def cheapest_mix(
     return least
 
 
-def planning_ms(point: FigurePoint) -> float:
+def planning_ms(point: FigurePoint) -> float | None:
     """Processor time of the slowest of four questions on this machine: the highest goodput, that
-    within 0.7 of its latency, and the least cost of half of it, at either latency."""
+    within 0.7 of its latency, and the least cost of half of it, at either latency. None where no
+    plan meets the SLO."""
     ((cluster,), (batch,)) = point.clusters, point.batches
     profile, there = point.profile(batch, staged=True), point.model.cluster(dict(cluster))
     begin = time.process_time()
-    found = plan(profile, there, Wanted(point.slo_ms))
+    found = plan_or_none(profile, there, Wanted(point.slo_ms))
+    if found is None:
+        return None
     took = [time.process_time() - begin]
     tight_ms, half = TIGHT * found.latency_ms, found.goodput_per_s / 2
     for wanted in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ from backends.tetris.figures.costs import (
 from backends.tetris.figures.goodput import IN_TURN, PIPELINE, PLAIN, best
 from backends.tetris.figures.shift import AGAIN, goodput_by_mix
 from backends.tetris.simulation import compare
+from harness.core.errors import UserError
 from tests.support.tetris.bert import BERT, point
 
 ONE_PASS_MS = 12 * BERT.layer_ms("V100", 8)[0]
@@ -40,6 +42,31 @@ def test_the_best_of_clusters_batches_and_copies_is_taken() -> None:
 @pytest.mark.parametrize("system", [PIPELINE, PLAIN, IN_TURN])
 def test_nothing_is_good_where_no_plan_meets_the_slo(system: str) -> None:
     assert best(point(slo_ms=1.0), system) == 0
+
+
+@pytest.mark.parametrize("slo_ms", [11.5, 12.0])
+def test_what_meets_the_slo_needs_no_plan_that_does(slo_ms: float) -> None:
+    """One pass is within it, and a wait for a batch before it is not, which a plan counts."""
+    assert best(point(slo_ms=slo_ms), PLAIN) == pytest.approx(16 * PLAIN_PER_S, rel=0.02)
+    assert best(point(slo_ms=slo_ms), PIPELINE) == 0
+    assert planning_ms(point(slo_ms=slo_ms)) is None
+
+
+def test_other_errors_than_a_missed_slo_are_told() -> None:
+    many = point(clusters=((("V100", 60), ("P100", 60), ("K80", 60)),))
+    for ask in (
+        lambda: best(many, PIPELINE),
+        lambda: best(many, IN_TURN),
+        lambda: goodput_by_mix(many, AGAIN, (0.8,), 1.0),
+        lambda: least_price(many, PIPELINE, 6_000),
+    ):
+        with pytest.raises(UserError, match="180 devices of 3 kinds for 12 layers: too many"):
+            ask()
+    assert best(many, PLAIN) > 0
+    light = point(model=replace(BERT, flop=(1e-3,) * 12))
+    for system in (PIPELINE, PLAIN):
+        with pytest.raises(UserError, match="layer_ms of 'V100': expected times above 0"):
+            best(light, system)
 
 
 def test_the_cheapest_mix_of_whole_devices() -> None:
@@ -87,7 +114,9 @@ def test_a_rate_needs_so_many_devices() -> None:
 
 
 def test_planning_takes_some_time_of_the_processor() -> None:
-    assert planning_ms(point(clusters=((("V100", 4),),))) > 0
+    took_ms = planning_ms(point(clusters=((("V100", 4),),)))
+    assert took_ms is not None
+    assert took_ms > 0
 
 
 def test_a_plan_that_follows_the_mix_loses_less_than_one_that_does_not() -> None:
