@@ -18,12 +18,20 @@ TITLE = "Figures beside a paper's"
 PAGE, NUMBERS = "report.html", "figures.json"
 
 
-def simulate_files(files: list[Path], out: Path, requests: int | None, as_json: bool) -> None:
-    """Simulate every figure of the files, and write `report.html` and `figures.json` into `out`.
-    All files are read before anything is simulated. Raises `UserError`."""
+def simulate_files(
+    files: list[Path], out: Path | None, requests: int | None, as_json: bool
+) -> None:
+    """Simulate every figure of the files, and write `report.html` and `figures.json` into `out`, by
+    default the folder of the first file's name. All files are read before anything is simulated.
+    Raises `UserError`, also for the folder of a run, whose report has the same name."""
     from harness.cli.figures.figure_file import read_figures
+    from harness.cli.folders.run_folder import EXPERIMENT
 
-    asked = [one for path in files for one in read_figures(path, requests)]
+    read = [read_figures(path, requests) for path in files]
+    asked = [one for each in read for one in each.figures]
+    out = out or Path("runs") / read[0].name
+    if (out / EXPERIMENT).exists():
+        raise UserError(f"{out}: the folder of a run (it has {EXPERIMENT}); name another --out")
     begin = time.monotonic()
     made: list[PaperFigure] = []
     for one in asked:

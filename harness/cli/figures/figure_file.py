@@ -15,6 +15,7 @@ from backends.tetris.figures.shift import SHIFTED
 from backends.tetris.survival import LEAST_WINDOWS
 from harness.cli.figures.settings import SETTINGS, point_from
 from harness.core.errors import UserError
+from harness.experiment.config import folder_name
 from harness.experiment.section import YamlSection
 from harness.experiment.strict_yaml import read_yaml
 
@@ -68,15 +69,23 @@ class AskedFigure:
     inputs: int
 
 
-def read_figures(path: Path, requests: int | None) -> list[AskedFigure]:
-    """The figures of a file, in order; `requests` stands for the file's. Raises `UserError` naming
-    the file and the key."""
+@dataclass(frozen=True, slots=True)
+class FigureFile:
+    """The figures of a file, in order, and the file's name, which a folder can have."""
+
+    name: str
+    figures: tuple[AskedFigure, ...]
+
+
+def read_figures(path: Path, requests: int | None) -> FigureFile:
+    """What a file asks for; `requests` stands for the file's. Raises `UserError` naming the file
+    and the key."""
     told = YamlSection(read_yaml(path), str(path))
-    told.text("name")
+    name = folder_name(told)
     common = _settings(told.section("settings"))
     found = [_figure(one, common, requests, path.parent) for one in told.sections("figures")]
     told.finish()
-    return found
+    return FigureFile(name, tuple(found))
 
 
 def _settings(told: YamlSection) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def simulate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="With files: the folder of the page and its numbers.")
+        Path | None, typer.Option(help="With files: the folder of the page; runs/NAME by default.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -65,7 +65,7 @@ def simulate(
         from harness.cli.figures.command import simulate_files
 
         _refuse_beside_files(context)
-        simulate_files(files, out or Path("runs") / files[0].stem, requests, as_json)
+        simulate_files(files, out, requests, as_json)
         return
     if out is not None:
         raise UserError("--out: expected experiment files beside it")

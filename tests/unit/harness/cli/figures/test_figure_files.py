@@ -61,7 +61,9 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 def test_the_files_of_the_paper_are_whole() -> None:
-    found = [one for path in sorted(FILES.glob("*.yaml")) for one in read_figures(path, None)]
+    found = [
+        one for path in sorted(FILES.glob("*.yaml")) for one in read_figures(path, None).figures
+    ]
     names = {one.name for one in found}
     assert names == {
         *(f"Figure {number}" for number in range(7, 20)),
@@ -94,6 +96,24 @@ def test_numbers_and_a_page_that_needs_nothing_else(
     assert not re.search(r"""(?:src|href)=["'](?!data:|#)""", page)
 
 
+def test_the_report_of_a_run_is_not_written_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run's folder may have any name, and this page is no report of it."""
+    run = Path("runs/made_up")
+    run.mkdir(parents=True)
+    (run / "experiment.yaml").touch()
+    (run / "report.html").write_text("of a run")
+    for arguments in ([], ["--out", str(run)]):
+        assert call(monkeypatch, "f.yaml", *arguments) == main.BAD_INPUT
+        told = f"decodebench: {run}: the folder of a run (it has experiment.yaml); name another --out"
+        assert capsys.readouterr().err.splitlines() == [told]
+    assert (run / "report.html").read_text() == "of a run"
+    write(FILE | {"name": "../f"}, MODEL)
+    assert call(monkeypatch, "f.yaml") == main.BAD_INPUT
+    assert "f.yaml: name: expected a folder's name, without '/'" in capsys.readouterr().err
+
+
 def test_figures_of_devices_and_of_mixes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,7 +130,7 @@ def test_figures_of_devices_and_of_mixes(
     assert told[1]["at"] == ["0.9", "0.1"]
     assert told[1]["series"]["staged <b>"][0] > told[1]["series"]["staged <b>"][1] > 0
     assert told[1]["series"]["hasty"] == [None, None]
-    assert Path("runs/f/report.html").exists()
+    assert Path("runs/made_up/report.html").exists()
 
 
 def test_forecasts_stand_beside_what_was_measured(
