@@ -49,10 +49,11 @@ class AskedSeries:
 
 @dataclass(frozen=True, slots=True)
 class AskedFigure:
-    """A figure of a file. `window_s` is of `goodput by mix`, where the places are shares of easy
-    inputs; `rate` (requests a second) is of devices and price; `drift`, `windows` and `inputs` (of
-    each window) are of forecasts."""
+    """A figure of a file, which is `where` for an error line. `window_s` is of `goodput by mix`,
+    where the places are shares of easy inputs; `rate` (requests a second) is of devices and price;
+    `drift`, `windows` and `inputs` (of each window) are of forecasts."""
 
+    where: str
     name: str
     title: str
     measure: str
@@ -108,6 +109,7 @@ def _figure(
         settings["requests"] = requests
     series = tuple(_each_series(told, settings, measure, (over, places), folder))
     figure = AskedFigure(
+        where=told.label(),
         name=told.text("name"),
         title=told.text("title"),
         measure=measure,

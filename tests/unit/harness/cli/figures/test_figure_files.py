@@ -15,7 +15,7 @@ from harness.cli.figures.figure_file import read_figures
 from tests.support.harness import command
 from tests.support.tetris.bert import FILES
 
-MODEL = {
+MODEL: dict[str, Any] = {
     "layers": 4,
     "gflop": [1, 1, 1, 4],
     "state_mb": [8, 2, 0.1],
@@ -106,12 +106,46 @@ def test_the_report_of_a_run_is_not_written_over(
     (run / "report.html").write_text("of a run")
     for arguments in ([], ["--out", str(run)]):
         assert call(monkeypatch, "f.yaml", *arguments) == main.BAD_INPUT
-        told = f"decodebench: {run}: the folder of a run (it has experiment.yaml); name another --out"
-        assert capsys.readouterr().err.splitlines() == [told]
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{run}: the folder of a run (it has experiment.yaml); name another --out" in line
     assert (run / "report.html").read_text() == "of a run"
     write(FILE | {"name": "../f"}, MODEL)
     assert call(monkeypatch, "f.yaml") == main.BAD_INPUT
     assert "f.yaml: name: expected a folder's name, without '/'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("gflop", "cluster", "told"),
+    [
+        (1e-7, {"fast": 3}, "profile: layer_ms of 'fast': expected times above 0"),
+        (1, {"fast": 300, "slow": 300}, "600 devices of 2 kinds for 4 layers: too many to plan"),
+    ],
+)
+def test_an_error_is_of_its_figure_and_those_before_it_stay(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gflop: float,
+    cluster: dict[str, int],
+    told: str,
+) -> None:
+    kinds = {"devices": dict.fromkeys(("fast", "slow"), MODEL["devices"]["fast"])}
+    name = f"{gflop}.yaml"
+    Path(name).write_text(yaml.safe_dump(MODEL | kinds | {"gflop": gflop}))
+    bad = FIGURE | {"settings": {"model": name, "cluster": cluster}}
+    write(FILE | {"figures": [FIGURE, bad]}, MODEL)
+    assert call(monkeypatch, "f.yaml", "--requests", "500") == main.BAD_INPUT
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"decodebench: f.yaml: figures[1]: {told}")
+    (kept,) = json.loads(Path("runs/made_up/figures.json").read_text())
+    assert kept["series"]["plain"]
+
+
+def test_a_folder_that_cannot_be_is_told_before_anything_is_simulated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("harness.cli.figures.command._made", lambda _: pytest.fail("simulated"))
+    assert call(monkeypatch, "f.yaml", "--out", "f.yaml") == main.BAD_INPUT
+    assert "--out f.yaml: cannot be written" in capsys.readouterr().err
 
 
 def test_figures_of_devices_and_of_mixes(
