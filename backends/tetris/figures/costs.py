@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from functools import cache
 
 from backends.tetris.figures.goodput import PIPELINE, one_device
-from backends.tetris.figures.point import Devices, FigurePoint
+from backends.tetris.figures.point import FigurePoint
 from backends.tetris.planner import plan, plan_or_none
-from backends.tetris.profile import Wanted
+from backends.tetris.profile import DeviceCluster, Wanted
 from harness.core.errors import UserError
 
 TIGHT = 0.7
@@ -22,28 +22,31 @@ TIGHT = 0.7
 def devices_needed(point: FigurePoint, system: str, rate: float) -> float | None:
     """The fewest devices of a cluster of one kind that keep up with a rate, None where all of them
     do not: a pipeline's cheapest plan, or whole devices that each run the model."""
-    ((kind, _),) = point.clusters[0]
-    price = least_price(point, system, rate)
-    return None if price is None else float(round(price / point.model.devices[kind].price))
+    each = dict.fromkeys(point.model.devices, 1.0)
+    count = _least(point, system, rate, tuple(each.items()))
+    return None if count is None else float(round(count))
 
 
 def least_price(point: FigurePoint, system: str, rate: float) -> float | None:
     """The least price an hour of what keeps up with a rate, None where nothing does."""
-    (cluster,), (batch,) = point.clusters, point.batches
-    if system == PIPELINE:
-        return _cheapest_plan(point, cluster, batch, rate)
-    per_s = {kind: one_device(point, system, kind, batch) for kind, _ in cluster}
-    prices = {kind: point.model.devices[kind].price for kind in per_s}
-    found = cheapest_mix(per_s, prices, rate, dict(cluster))
-    return None if math.isinf(found) else found
+    prices = ((kind, device.price) for kind, device in point.model.devices.items())
+    return _least(point, system, rate, tuple(prices))
 
 
 @cache
-def _cheapest_plan(point: FigurePoint, cluster: Devices, batch: int, rate: float) -> float | None:
-    there = point.model.cluster(dict(cluster))
-    wanted = Wanted(point.slo_ms, target=rate)
-    found = plan_or_none(point.profile(batch, staged=True), there, wanted)
-    return None if found is None else found.cost
+def _least(
+    point: FigurePoint, system: str, rate: float, prices: tuple[tuple[str, float], ...]
+) -> float | None:
+    (cluster,), (batch,) = point.clusters, point.batches
+    price = {kind: value for kind, value in prices if kind in dict(cluster)}
+    if system == PIPELINE:
+        there = DeviceCluster(dict(cluster), price)
+        wanted = Wanted(point.slo_ms, target=rate)
+        found = plan_or_none(point.profile(batch, staged=True), there, wanted)
+        return None if found is None else found.cost
+    per_s = {kind: one_device(point, system, kind, batch) for kind, _ in cluster}
+    least = cheapest_mix(per_s, price, rate, dict(cluster))
+    return None if math.isinf(least) else least
 
 
 def cheapest_mix(

@@ -113,6 +113,15 @@ def test_a_rate_needs_so_many_devices() -> None:
     assert least_price(point(slo_ms=1.0), PLAIN, 6_000) is None
 
 
+@pytest.mark.parametrize("system", [PLAIN, PIPELINE])
+def test_devices_that_cost_nothing_are_counted_too(system: str) -> None:
+    many = point(clusters=((("V100", 80),),))
+    free = {kind: replace(one, price=0.0) for kind, one in BERT.devices.items()}
+    gift = replace(many, model=replace(BERT, devices=free))
+    assert devices_needed(gift, system, 6_000) == devices_needed(many, system, 6_000)
+    assert least_price(gift, system, 6_000) == 0
+
+
 def test_planning_takes_some_time_of_the_processor() -> None:
     took_ms = planning_ms(point(clusters=((("V100", 4),),)))
     assert took_ms is not None
