@@ -12,6 +12,7 @@ from backends.tetris.figures.forecasts import FORECASTS, MEASURED
 from backends.tetris.figures.goodput import SYSTEMS
 from backends.tetris.figures.point import FigurePoint
 from backends.tetris.figures.shift import SHIFTED
+from backends.tetris.labels.options import LEAST_WINDOW_S
 from backends.tetris.survival import LEAST_WINDOWS
 from harness.cli.figures.settings import SETTINGS, point_from
 from harness.core.errors import UserError
@@ -120,7 +121,7 @@ def _figure(
         series=series,
         ratios=_ratios(told, [one.name for one in series]),
         rate=told.number("rate", above=0) if measure in (DEVICES, PRICE) else 0.0,
-        window_s=told.number("window_s", above=0) if measure == BY_MIX else 0.0,
+        window_s=told.number("window_s", least=LEAST_WINDOW_S) if measure == BY_MIX else 0.0,
         drift=_drift(told, told.text(DRIFT)) if measure == SURVIVAL else "",
         windows=_windows(told, told.take("windows")) if measure == ERROR else 0,
         inputs=told.as_integer("requests", settings.get("requests", 10_000), least=100),
