@@ -158,9 +158,10 @@ def models(draw: st.DrawFn) -> Any:
         "transfer_ms": 0.0,
         "time_share": {"a": {"1": least if batch > 1 else 1.0} | {str(batch): 1.0}},
     }
+    ramps: tuple[int, ...] | None = None
     if draw(st.booleans()):
-        told["ramps"] = sorted(draw(st.sets(st.integers(1, layers - 1))))
-    return profile_from(told, "p")
+        ramps = tuple(sorted(draw(st.sets(st.integers(1, layers - 1)))))
+    return replace(profile_from(told, "p"), ramps=ramps)
 
 
 @settings(max_examples=60, deadline=None)

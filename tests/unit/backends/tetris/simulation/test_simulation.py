@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -187,7 +188,7 @@ def test_queues_are_flushed_for_a_whole_batch_that_nobody_leaves(what: str, ramp
 def test_segments_are_those_of_the_least_work() -> None:
     assert best_segments(StageTimes(profile()), "V100", 4) == [(2,)]
     cheap = {"ramp_ms": {"V100": 0.1}}
-    assert best_segments(StageTimes(profile(**cheap, ramps=[3])), "V100", 4) == [(3,)]
+    assert best_segments(StageTimes(replace(profile(**cheap), ramps=(3,))), "V100", 4) == [(3,)]
     assert best_segments(StageTimes(profile(survival=[1] * 5)), "V100", 4) == []
 
 
