@@ -11,7 +11,7 @@ from backends.tetris.figures.point import Devices, FigurePoint
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import plan_or_none
 from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
-from backends.tetris.simulation.compare import SimulatedLoad, SystemRuns
+from backends.tetris.simulation.compare import SimulatedLoad, SystemRuns, least_requests
 
 PIPELINE, PLAIN, SHRINKING, RULE = "pipeline", "plain", "shrinking batch", "batch rule"
 REGROUPED, IN_TURN = "regrouping in place", "splits in turn"
@@ -68,5 +68,6 @@ def one_device(point: FigurePoint, system: str, kind: str, batch: int) -> float:
 
 
 def _runs(point: FigurePoint, profile: StageProfile, there: DeviceCluster) -> SystemRuns:
-    inputs = point.leaving(point.requests)
+    needed = least_requests(sum(there.devices.values()), profile.batch)
+    inputs = point.leaving(point.asked(needed))
     return SystemRuns(StageTimes(profile), there.devices, inputs, SimulatedLoad(), point.slo_ms)

@@ -11,7 +11,7 @@ from backends.tetris.pipeline.fusion import FusionQueue
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import plan_or_none
 from backends.tetris.profile import Wanted
-from backends.tetris.simulation.compare import CLIENTS, summary
+from backends.tetris.simulation.compare import CLIENTS, least_requests, summary
 from backends.tetris.simulation.events import LaneSimulation
 from backends.tetris.simulation.lanes import Crew, Lane, Layout
 
@@ -31,7 +31,7 @@ def splits_in_turn(point: FigurePoint, cluster: Devices, batch: int) -> float:
     slowest = max(there.devices, key=lambda kind: sum(profile.layer_ms[kind]))
     ahead_ms = copies * times.stage_ms(slowest, 0, profile.layers, batch)
     held = copies * batch * sum(count for _, count in cluster)
-    inputs = point.leaving(point.requests)
+    inputs = point.leaving(point.asked(least_requests(1, held)))
 
     def goodput(clients: int) -> float:
         lane = Lane(profile.layers, FusionQueue(copies * batch, ahead_ms), work)

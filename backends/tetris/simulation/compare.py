@@ -43,6 +43,11 @@ NEAR = 0.98
 """Of pilots this near to the best the one with the fewest clients is chosen: more of them only wait
 longer, up to where a small disturbance costs many the SLO."""
 
+ROUNDS = 20
+"""Requests that each client of a closed loop has at least. With fewer the beginning and the end,
+where not every device has a batch, are much of the run."""
+MOST_REQUESTS = 10_000_000
+
 Make = Callable[[], Layout]
 UnderCuts = Callable[[Sequence[int]], StageTimes]
 _Setting = tuple[Make, int | None]
@@ -63,6 +68,13 @@ class SimulatedLoad:
         assert self.rate is not None
         random = np.random.default_rng([self.seed, place, 1])
         return np.cumsum(random.exponential(1e3 / self.rate, count))
+
+
+def least_requests(devices: int, batch: int, copies: int = 1, clients: int | None = None) -> int:
+    """How many a closed loop needs at least for a number that is the system's: `ROUNDS` of each of
+    its `clients`, or of as many as are tried."""
+    most = math.ceil(max(CLIENTS) * devices * batch) * copies
+    return ROUNDS * (most if clients is None else clients)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,6 @@ import typer
 from harness.cli.planning.asked_simulation import AskedSimulation
 from harness.core.errors import UserError
 
-DEFAULT_REQUESTS = 100_000
-
 
 def simulate(
     context: typer.Context,
@@ -35,7 +33,8 @@ def simulate(
         int | None, typer.Option(help="Closed loop: clients; by default the best number of each.")
     ] = None,
     requests: Annotated[
-        int | None, typer.Option(help="How many there are; 100,000, or what files say.")
+        int | None,
+        typer.Option(help="How many; 100,000 or as many as it needs, or what files say."),
     ] = None,
     copies: Annotated[int, typer.Option(help="Of the cluster, side by side.")] = 1,
     trace: Annotated[
@@ -79,7 +78,7 @@ def simulate(
         rate=rate,
         plan_rate=plan_rate,
         clients=clients,
-        requests=DEFAULT_REQUESTS if requests is None else requests,
+        requests=requests,
         copies=copies,
         trace=trace,
         live=live,
