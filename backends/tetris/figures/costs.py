@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import time
 from collections.abc import Mapping
 from functools import cache
+
+import numpy as np
 
 from backends.tetris.figures.goodput import PIPELINE, one_device
 from backends.tetris.figures.point import FigurePoint
@@ -15,6 +16,8 @@ from backends.tetris.planner import plan, plan_or_none
 from backends.tetris.profile import DeviceCluster, Wanted
 from harness.core.errors import UserError
 
+MOST_MIXED = 1_000_000
+"""Of ways to mix devices that are all tried."""
 TIGHT = 0.7
 """Of the latency of the plan with the highest goodput."""
 
@@ -56,19 +59,20 @@ def cheapest_mix(
     there: Mapping[str, int],
 ) -> float:
     """Of whole devices, of each kind as many as there are, that reach the rate together; infinite
-    where all of them do not."""
+    where all of them do not. Raises `UserError` for too many ways to mix them."""
     some = [kind for kind in per_s if per_s[kind]]
-    kinds = sorted(some, key=lambda kind: price[kind] / per_s[kind])
-    most = [range(min(math.ceil(rate / per_s[kind]), there[kind]) + 1) for kind in kinds[1:]]
-    least = math.inf
-    for counts in itertools.product(*most) if kinds else ():
-        rest = rate - sum(n * per_s[kind] for n, kind in zip(counts, kinds[1:], strict=True))
-        first = max(math.ceil(rest / per_s[kinds[0]]), 0)
-        if first > there[kinds[0]]:
-            continue
-        every = zip((first, *counts), kinds, strict=True)
-        least = min(least, sum(n * price[kind] for n, kind in every))
-    return least
+    if not some:
+        return math.inf
+    first, *others = sorted(some, key=lambda kind: price[kind] / per_s[kind])
+    most = [min(math.ceil(rate / per_s[kind]), there[kind]) + 1 for kind in others]
+    if math.prod(most) > MOST_MIXED:
+        told = f"{sum(there.values()):,} devices of {len(there)} kinds: too many to mix at once"
+        raise UserError(f"{told}; expected an equal part of the cluster and of the rate")
+    counts = np.indices(most).reshape(len(most), math.prod(most))
+    rest = rate - np.asarray([per_s[kind] for kind in others]) @ counts
+    needed = np.maximum(np.ceil(rest / per_s[first]), 0)
+    cost = needed * price[first] + np.asarray([price[kind] for kind in others]) @ counts
+    return float(np.min(cost[needed <= there[first]], initial=math.inf))
 
 
 def planning_ms(point: FigurePoint) -> float | None:

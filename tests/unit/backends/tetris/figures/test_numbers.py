@@ -98,6 +98,16 @@ def test_the_cheapest_mix_of_whole_devices() -> None:
     assert cheapest_mix(per_s, price, 1_700, one) == pytest.approx(2.925 + 1.8)
 
 
+def test_the_price_of_thousands_of_devices_is_told_at_once_or_refused() -> None:
+    """430 of one kind by 1,001 of another are tried in a moment."""
+    per_s, price = {"a": 10.0, "b": 7.0, "c": 3.0}, {"a": 3.0, "b": 2.2, "c": 1.0}
+    there = dict.fromkeys(per_s, 10_000)
+    assert cheapest_mix(per_s, price, 3_000, there) == pytest.approx(900)
+    kinds = {**per_s, "d": 2.0}
+    with pytest.raises(UserError, match="40,000 devices of 4 kinds: too many to mix at once"):
+        cheapest_mix(kinds, {**price, "d": 1.0}, 1e5, dict.fromkeys(kinds, 10_000))
+
+
 def test_splits_in_turn_have_their_best_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """As every other system: one number alone starves them or misses the SLO."""
     found = best(point(), IN_TURN)
