@@ -92,7 +92,7 @@ def _made(asked: AskedFigure) -> PaperFigure:
         title=asked.title,
         paper=asked.paper,
         why=asked.why,
-        at_label=asked.over,
+        at_label=f"{asked.over}, windows of {asked.window_s:g} s" if asked.window_s else asked.over,
         at=[_word(place) for place in asked.places],
         unit=unit,
         digits=digits,

@@ -162,6 +162,8 @@ def test_figures_of_devices_and_of_mixes(
     told = json.loads(capsys.readouterr().out)
     assert told[0]["series"] == {"plain": [5, 3], "hasty": [None, None]}  # 714 and 1,429 each
     assert told[1]["at"] == ["0.9", "0.1"]
+    assert told[1]["at_label"] == "mix, windows of 0.2 s"
+    assert "mix, windows of 0.2 s" in Path("runs/made_up/report.html").read_text()
     assert told[1]["series"]["staged <b>"][0] > told[1]["series"]["staged <b>"][1] > 0
     assert told[1]["series"]["hasty"] == [None, None]
     assert Path("runs/made_up/report.html").exists()
