@@ -80,7 +80,7 @@ def test_where_kinds_are_many_fewer_ways_are_tried_and_none_is_missed(
 
 
 def test_who_enters_is_asked_at_the_ramps_of_the_device_that_takes_him() -> None:
-    """Sure behind layer 1: one kind lets him go there, the other one behind layer 3. Who stays goes
+    """One kind lets go who is sure behind layer 1, the other one behind layer 3. Who stays goes
     on once nobody else can come."""
     told: dict[str, Any] = {
         "layer_ms": {"V100": [1] * 4, "K80": [10] * 4},
@@ -90,7 +90,7 @@ def test_who_enters_is_asked_at_the_ramps_of_the_device_that_takes_him() -> None
     times = dict.fromkeys(KINDS, StageTimes(profile(**told)))
     count = {"K80": 1, "V100": 1}
     layout = regrouped_by_kind(times, count, {"V100": (1,), "K80": (3,)})
-    arrivals, everybody = [0.0] * 4, depths(1, 4, 1, 4)
+    arrivals, everybody = [0.0] * 4, depths(1, 4, 2, 4)
     run = LaneSimulation(layout, times["V100"], everybody, arrivals, math.inf).run()
     assert run.answered_ms == pytest.approx([1.5, 30.5 + 3, 30.5, 30.5 + 10])
     assert (run.batches, run.inputs) == (4, 6)
