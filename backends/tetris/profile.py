@@ -130,7 +130,8 @@ class Wanted:
 
 def profile_from(told: Any, where: str) -> StageProfile:
     """A profile from its mapping. Raises `UserError`, which begins with `where`, for unknown and
-    missing keys, wrong lengths, negative times and a survival that no batch can have."""
+    missing keys, wrong lengths, negative times and a survival that no batch can have or that falls
+    where no ramp stands."""
     told = _mapping(told, where, PROFILE_KEYS, OPTIONAL_KEYS)
     layers = told_count(told["layers"], f"{where}: layers", 1, MOST_LAYERS)
     layer_ms = _by_kind(told["layer_ms"], f"{where}: layer_ms", layers)
@@ -141,16 +142,19 @@ def profile_from(told: Any, where: str) -> StageProfile:
     else:
         told_kinds(fill, f"{where}: fill_ms", layer_ms)
     batch = told_count(told["batch"], f"{where}: batch", 1, MOST_BATCH)
+    survival = _survival(told["survival"], f"{where}: survival", layers)
+    ramps = _ramps(told.get("ramps"), f"{where}: ramps", layers)
+    _check_exits(survival, ramps, f"{where}: survival")
     return StageProfile(
         layers=layers,
         batch=batch,
-        survival=_survival(told["survival"], f"{where}: survival", layers),
+        survival=survival,
         layer_ms=layer_ms,
         ramp_ms={k: told_number(v, f"{where}: ramp_ms of '{k}'") for k, v in ramp.items()},
         transfer_ms=_transfers(told["transfer_ms"], f"{where}: transfer_ms", layers),
         fill_ms=_by_kind(fill, f"{where}: fill_ms", layers, zero=True),
         time_share=told_shares(told.get("time_share"), f"{where}: time_share", layer_ms, batch),
-        ramps=_ramps(told.get("ramps"), f"{where}: ramps", layers),
+        ramps=ramps,
         batch_ms=told_times(told.get("batch_ms"), f"{where}: batch_ms", layer_ms, batch),
         stage_ms=told_times(told.get("stage_ms"), f"{where}: stage_ms", layer_ms, batch),
         enter_ms=told_times(told.get("enter_ms"), f"{where}: enter_ms", layer_ms, batch),
@@ -244,3 +248,13 @@ def _survival(told: Any, where: str, layers: int) -> tuple[float, ...]:
             rise = f"{values[place - 1]:g} to {values[place]:g}"
             raise UserError(f"{where}[{place}]: survival never rises with depth, found {rise}")
     return values
+
+
+def _check_exits(survival: Sequence[float], ramps: Sequence[int] | None, where: str) -> None:
+    """Nobody leaves where no ramp stands: such exits would cost nothing."""
+    if ramps is None:
+        return
+    for place, (before, behind) in enumerate(pairwise(survival[:-1]), 1):
+        if behind < before and place not in ramps:
+            expected = f"expected {before:g} still, as no ramp stands behind layer {place}"
+            raise UserError(f"{where}[{place}]: {expected}, found {behind:g}")

@@ -73,7 +73,7 @@ def main() -> None:
     if given.write is not None:
         write(given.write)
         return
-    batches, requests = ((1, 8), 5_000) if given.quick else ((1, 2, 4, 8, 16, 32), 50_000)
+    batches, requests = ((1, 8), 20_000) if given.quick else ((1, 2, 4, 8, 16, 32), 100_000)
     print(f"simulation of a stated roofline; the paper's ratios: {PAPER}")
     base: dict[int, float] = {}
     for name in CLUSTERS:

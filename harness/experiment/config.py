@@ -123,7 +123,7 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
     rates = take_rates(top, known.check_rates)
     loads, sweep = take_loads(top, limits)
     experiment = Experiment(
-        name=_name(top),
+        name=folder_name(top),
         models=take_models(top, limits),
         backends=tuple(take_backends(top, known, limits, rates)),
         workloads=tuple(take_workloads(top, known)),
@@ -189,8 +189,8 @@ def _refuse_too_much(top: YamlSection, experiment: Experiment) -> None:
     experiment.limits.refuse(top.label(), "prompts", "prompts (requests x workloads)", prompts)
 
 
-def _name(top: YamlSection) -> str:
-    """The experiment's name, which names its folder too."""
+def folder_name(top: YamlSection) -> str:
+    """The experiment's name, which names its folder too. Raises `UserError` where none can."""
     name = top.text("name")
     if name in (".", "..") or "/" in name or not name.isprintable() or len(name) > MAX_NAME:
         raise top.wrong("name", f"a folder's name, without '/', up to {MAX_NAME} characters", name)

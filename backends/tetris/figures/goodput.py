@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -10,10 +9,9 @@ from itertools import product
 from backends.tetris.figures.in_turn import splits_in_turn
 from backends.tetris.figures.point import Devices, FigurePoint
 from backends.tetris.pipeline.stage_times import StageTimes
-from backends.tetris.planner import plan
-from backends.tetris.profile import Wanted
-from backends.tetris.simulation.compare import SimulatedLoad, SimulatedSystem, compare
-from harness.core.errors import UserError
+from backends.tetris.planner import plan_or_none
+from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
+from backends.tetris.simulation.compare import SimulatedLoad, SystemRuns, least_requests
 
 PIPELINE, PLAIN, SHRINKING, RULE = "pipeline", "plain", "shrinking batch", "batch rule"
 REGROUPED, IN_TURN = "regrouping in place", "splits in turn"
@@ -35,7 +33,7 @@ def _goodput(point: FigurePoint, system: str, cluster: Devices, batch: int) -> f
         return splits_in_turn(alone, cluster, batch)
     if system != PIPELINE:
         # baselines run no wrapper
-        return baselines(replace(alone, wrapper=True), cluster, batch)[system]
+        return baseline(replace(alone, wrapper=True), system, cluster, batch)
     every = ((_part(cluster, copies), copies) for copies in point.copies)
     found = (copies * piped(alone, part, batch) for part, copies in every if part)
     return max(found, default=0.0)
@@ -49,33 +47,27 @@ def _part(cluster: Devices, copies: int) -> Devices:
 def piped(point: FigurePoint, cluster: Devices, batch: int) -> float:
     """Of the pipeline on one cluster, in closed loop with the best number of clients; 0 where no
     plan meets the SLO."""
-    try:
-        return next(_systems(point, cluster, batch, staged=True)).goodput_per_s
-    except UserError:
-        return 0.0
+    profile = point.profile(batch, staged=True)
+    there = point.model.cluster(dict(cluster))
+    found = plan_or_none(profile, there, Wanted(point.slo_ms))
+    return 0.0 if found is None else _runs(point, profile, there).piped(found).goodput_per_s
 
 
 @cache
-def baselines(point: FigurePoint, cluster: Devices, batch: int) -> Mapping[str, float]:
-    """Of each data-parallel system; 0 for all where not even one pass meets the SLO."""
-    try:
-        systems = [*_systems(point, cluster, batch, staged=False)]
-    except UserError:
-        return dict.fromkeys(SYSTEMS, 0.0)
-    return {one.name: one.goodput_per_s for one in systems}
+def baseline(point: FigurePoint, system: str, cluster: Devices, batch: int) -> float:
+    """Of a data-parallel system, which nobody plans, in the same way."""
+    there = point.model.cluster(dict(cluster))
+    runs = _runs(point, point.profile(batch, staged=False), there)
+    return runs.baseline(system).goodput_per_s
 
 
 def one_device(point: FigurePoint, system: str, kind: str, batch: int) -> float:
     """Goodput of one device of a kind; more of them bring in proportion."""
     alone = replace(point, clusters=(), batches=(), copies=(), wrapper=True)
-    return baselines(alone, ((kind, 8),), batch)[system] / 8
+    return baseline(alone, system, ((kind, 8),), batch) / 8
 
 
-def _systems(
-    point: FigurePoint, cluster: Devices, batch: int, staged: bool
-) -> Iterator[SimulatedSystem]:
-    profile = point.profile(batch, staged)
-    there = point.model.cluster(dict(cluster))
-    found = plan(profile, there, Wanted(point.slo_ms))
-    inputs = point.leaving(point.requests)
-    return compare(StageTimes(profile), there, found, inputs, SimulatedLoad(), point.slo_ms)
+def _runs(point: FigurePoint, profile: StageProfile, there: DeviceCluster) -> SystemRuns:
+    needed = least_requests(sum(there.devices.values()), profile.batch)
+    inputs = point.leaving(point.asked(needed))
+    return SystemRuns(StageTimes(profile), there.devices, inputs, SimulatedLoad(), point.slo_ms)

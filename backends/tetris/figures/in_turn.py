@@ -9,12 +9,11 @@ from functools import cache, partial
 from backends.tetris.figures.point import Devices, FigurePoint
 from backends.tetris.pipeline.fusion import FusionQueue
 from backends.tetris.pipeline.stage_times import StageTimes
-from backends.tetris.planner import plan
+from backends.tetris.planner import plan_or_none
 from backends.tetris.profile import Wanted
-from backends.tetris.simulation.compare import CLIENTS, summary
+from backends.tetris.simulation.compare import CLIENTS, least_requests, summary
 from backends.tetris.simulation.events import LaneSimulation
 from backends.tetris.simulation.lanes import Crew, Lane, Layout
-from harness.core.errors import UserError
 
 
 @cache
@@ -23,9 +22,8 @@ def splits_in_turn(point: FigurePoint, cluster: Devices, batch: int) -> float:
     batch survives to the last, with the best number of clients; 0 where no plan meets the SLO."""
     profile, there = point.profile(batch, staged=True), point.model.cluster(dict(cluster))
     times = StageTimes(profile)
-    try:
-        found = plan(profile, there, Wanted(point.slo_ms))
-    except UserError:
+    found = plan_or_none(profile, there, Wanted(point.slo_ms))
+    if found is None:
         return 0.0
     ends = [one.end for one in found.stages]
     copies = max(round(1 / profile.survival[found.stages[-1].first]), 1)
@@ -33,7 +31,7 @@ def splits_in_turn(point: FigurePoint, cluster: Devices, batch: int) -> float:
     slowest = max(there.devices, key=lambda kind: sum(profile.layer_ms[kind]))
     ahead_ms = copies * times.stage_ms(slowest, 0, profile.layers, batch)
     held = copies * batch * sum(count for _, count in cluster)
-    inputs = point.leaving(point.requests)
+    inputs = point.leaving(point.asked(least_requests(1, held)))
 
     def goodput(clients: int) -> float:
         lane = Lane(profile.layers, FusionQueue(copies * batch, ahead_ms), work)

@@ -10,6 +10,8 @@ from backends.tetris.drift import EASY, HARD
 from backends.tetris.figures.roofline import Roofline
 from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
 from backends.tetris.profile import StageProfile
+from backends.tetris.simulation.compare import MOST_REQUESTS
+from harness.core.errors import UserError
 
 Devices = tuple[tuple[str, int], ...]
 
@@ -20,6 +22,7 @@ class FigurePoint:
 
     clusters, batches, copies: of these the best is taken, for each system by itself; copies are
         pipelines side by side, each on an equal part of the cluster.
+    requests: as many as are simulated at least; where batches or devices are many it is more.
     wrapper: ramps run at the ends of stages alone, and not behind all layers.
     entropy: another threshold than the model's; None: the model's.
     patience: an input leaves once so many ramps in a row agree (PABEE); None: by entropy.
@@ -54,6 +57,14 @@ class FigurePoint:
         found = replace(self.shape().profile(batch), survival=survival)
         every = not self.wrapper or self.patience is not None
         return all_ramps(found) if staged and every else found
+
+    def asked(self, needed: int) -> int:
+        """How many requests are simulated where so many are needed. Raises `UserError` where they
+        are too many."""
+        if needed > MOST_REQUESTS:
+            told = f"{needed:,} requests needed, at most {MOST_REQUESTS:,} are simulated"
+            raise UserError(f"{told}; expected fewer devices or smaller batches")
+        return max(self.requests, needed)
 
     def leaving(self, count: int) -> LeaveDecisions:
         """Who leaves where. By patience it is so many ramps behind the one where the first of

@@ -13,11 +13,12 @@ from backends.tetris.figures.point import FigurePoint, mixed
 from backends.tetris.pipeline.leaving import LeaveDecisions
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.pipeline.windows import WindowPlanner
+from backends.tetris.planner import plan_or_none
 from backends.tetris.profile import Wanted
+from backends.tetris.simulation.compare import least_requests
 from backends.tetris.simulation.events import LaneSimulation, Served
 from backends.tetris.simulation.layouts import data_parallel, pipeline
 from backends.tetris.simulation.replanning import ReplanningSimulation
-from harness.core.errors import UserError
 
 AGAIN = "pipeline planned again"
 SHIFTED = (PIPELINE, AGAIN, PLAIN, SHRINKING)
@@ -28,9 +29,9 @@ CLIENTS = 2
 def goodput_by_mix(
     point: FigurePoint, system: str, mixes: tuple[float, ...], window_s: float
 ) -> list[float]:
-    """Answers within the SLO a second while each mix is asked, `point.requests` of each; mixes are
+    """Answers within the SLO a second while each mix is asked, `point.asked` of each; mixes are
     shares of easy inputs. The pipeline is planned for the first, once or at each window's end. 0
-    where nothing meets the SLO."""
+    where nothing meets the SLO with `CLIENTS`."""
     alone = replace(point, copies=())
     return list(_by_mix(alone, system, mixes, window_s))
 
@@ -39,9 +40,11 @@ def goodput_by_mix(
 def _by_mix(
     point: FigurePoint, system: str, mixes: tuple[float, ...], window_s: float
 ) -> tuple[float, ...]:
-    try:
-        run = _run(point, system, mixes, window_s)
-    except UserError:  # no plan meets the SLO
+    held = point.batches[0] * sum(count for _, count in point.clusters[0])
+    clients = CLIENTS * held
+    point = replace(point, requests=point.asked(least_requests(1, held, clients=clients)))
+    run = _run(point, system, mixes, window_s, clients)
+    if run is None:
         return (0.0,) * len(mixes)
     starts = [*run.asked_ms[:: point.requests], run.asked_ms[-1]]
     good = run.answered_ms[run.answered_ms - run.asked_ms <= point.slo_ms]
@@ -49,20 +52,25 @@ def _by_mix(
     return tuple(float(1e3 * count) for count in counts)
 
 
-def _run(point: FigurePoint, system: str, mixes: tuple[float, ...], window_s: float) -> Served:
+def _run(
+    point: FigurePoint, system: str, mixes: tuple[float, ...], window_s: float, clients: int
+) -> Served | None:
+    """None where no plan meets the SLO."""
     inputs, survival = _workload(point, mixes)
     (cluster,), (batch,) = point.clusters, point.batches
     profile = replace(point.profile(batch, staged=False), survival=survival)
     there, times = point.model.cluster(dict(cluster)), StageTimes(profile)
-    held = batch * sum(there.devices.values())
-    clients = min(CLIENTS * held, max(point.requests // 2, 1))  # less than a mix has
     if system not in (AGAIN, PIPELINE):
         made = data_parallel(times, there.devices, system)
         return LaneSimulation(made, times, inputs, clients, point.slo_ms).run()
-    planner = WindowPlanner(profile, there, Wanted(point.slo_ms))
+    wanted = Wanted(point.slo_ms)
+    first = plan_or_none(profile, there, wanted)
+    if first is None:
+        return None
     if system == PIPELINE:
-        made = pipeline(times, planner.plan)
+        made = pipeline(times, first)
         return LaneSimulation(made, times, inputs, clients, point.slo_ms).run()
+    planner = WindowPlanner(profile, there, wanted, first)
     again = ReplanningSimulation(planner, inputs, clients, point.slo_ms, window_s=window_s)
     return again.run()
 

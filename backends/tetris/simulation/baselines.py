@@ -4,8 +4,9 @@ Each baseline runs the whole model in every device and has as many clients as ke
 A device of kind c takes `work` milliseconds for each B inputs that enter, so that m_c devices of
 each kind answer sum(m_c B / work_c). What the inputs of a batch do is drawn from the profile's
 survival: of B inputs the number alive in front of a layer is binomial. Regrouping in place runs
-whole batches in every segment, as stages do, with one device to take turns on; it is the strongest
-of them where devices are alike, and the paper does not have it (DREX, arXiv 2512.15705).
+whole batches in every segment, as stages do, with one device to take turns on, and each kind of
+device has the cuts that are best there; it is the strongest of them where devices are alike, and
+the paper does not have it (DREX, arXiv 2512.15705).
 
 A latency is the longest expected, as a plan's is: the wait for a batch, the batch in the slowest
 device with nobody leaving, and for regrouping in place before every later segment the wait until
@@ -14,6 +15,8 @@ survivors fill one.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +28,8 @@ from backends.tetris.pipeline.leaving import LeaveDecisions
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import MET, StagePlan, better_first
 from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
-from backends.tetris.simulation.layouts import MOST_SEGMENTS, best_segments, in_place_ms
+from backends.tetris.simulation.layouts import in_place_ms
+from backends.tetris.simulation.segments import MOST_SEGMENTS, best_segments
 from backends.tetris.stage_costs import Floats
 
 REGROUPING = "regrouping in place"
@@ -33,6 +37,10 @@ BASELINES = ("plain", "shrinking batch", "batch rule", REGROUPING)
 MOST_DRAWN = 4_096
 """Above so many inputs of a batch the number alive is taken to be its mean, from which it is off by
 less than a hundredth."""
+MOST_MIXES = 256
+"""Of cuts for each kind of device that are all tried: four kinds'."""
+
+Cuts = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +61,23 @@ class BaselinePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _OneDevice:
+class InDevice:
     """Milliseconds: of work for each batch that enters, in it with nobody leaving, and the share
     alive in front of each later segment, in which survivors wait for one another."""
 
     work_ms: float
     service_ms: float
     fused: tuple[float, ...] = ()
+
+    @property
+    def filling_ms(self) -> float:
+        """The waits of survivors for one another, where the device is always busy."""
+        return self.work_ms * sum(1 / share for share in self.fused)
+
+    @property
+    def longest_ms(self) -> float:
+        """In the device, where that is always busy."""
+        return self.service_ms + self.filling_ms
 
 
 def baselines(
@@ -84,24 +102,66 @@ def baselines(
         usable = known or name != "shrinking batch"
         found[name] = _chosen(name, costs, cluster, profile.batch, wanted) if usable else None
 
-    def under(cuts: Sequence[int]) -> StageTimes:
-        if decisions is None:
-            return times
-        return StageTimes(under_cuts(times.profile, decisions, cuts))
-
-    quickest = min(cluster.devices, key=lambda kind: sum(profile.layer_ms[kind]))
+    options = regrouping_options(times, list(cluster.devices), decisions)
     tried = [
         _chosen(
             REGROUPING,
-            {kind: _regrouped(under(cuts), kind, cuts) for kind in cluster.devices},
+            {kind: options[kind][cuts] for kind, cuts in mix.items()},
             cluster,
             profile.batch,
             wanted,
         )
-        for cuts in ((), *best_segments(times, quickest, MOST_SEGMENTS, decisions))
+        for mix in _mixes(options)
     ]
     found[REGROUPING] = min((one for one in tried if one), key=better_first(wanted), default=None)
     return found
+
+
+def regrouping_options(
+    times: StageTimes, kinds: Sequence[str], decisions: LeaveDecisions | None = None
+) -> dict[str, dict[Cuts, InDevice]]:
+    """By kind of device, the cuts with which regrouping in place is tried there, none of them
+    first: for each number of segments those of the least work on this kind."""
+
+    def under(cuts: Cuts) -> StageTimes:
+        if decisions is None:
+            return times
+        return StageTimes(under_cuts(times.profile, decisions, cuts))
+
+    return {
+        kind: {
+            cuts: _regrouped(under(cuts), kind, cuts)
+            for cuts in ((), *best_segments(times, kind, MOST_SEGMENTS, decisions))
+        }
+        for kind in kinds
+    }
+
+
+def within_latencies(options: Mapping[str, Mapping[Cuts, InDevice]]) -> list[dict[str, Cuts]]:
+    """Of all ways to choose cuts for each kind those that may be best where devices are always
+    busy: for each bound on the latency in a device the least work of every kind within it."""
+    bounds = sorted({one.longest_ms for each in options.values() for one in each.values()})
+    found: list[dict[str, Cuts]] = []
+    for bound in bounds:
+        within = {
+            kind: [cuts for cuts, one in each.items() if one.longest_ms <= bound]
+            for kind, each in options.items()
+        }
+        if all(within.values()):
+            mix = {
+                kind: min(within[kind], key=lambda cuts: each[cuts].work_ms)
+                for kind, each in options.items()
+            }
+            found += [] if mix in found else [mix]
+    return found
+
+
+def _mixes(options: Mapping[str, Mapping[Cuts, InDevice]]) -> list[dict[str, Cuts]]:
+    """All ways, where they are few: at a rate that leaves devices idle survivors wait longer, and
+    fewer segments may be better than within any bound."""
+    if math.prod(len(each) for each in options.values()) > MOST_MIXES:
+        return within_latencies(options)
+    return [dict(zip(options, cuts, strict=True)) for cuts in itertools.product(*options.values())]
 
 
 def refusal(
@@ -130,7 +190,7 @@ def refusal(
 
 def _chosen(
     name: str,
-    costs: Mapping[str, _OneDevice],
+    costs: Mapping[str, InDevice],
     cluster: DeviceCluster,
     batch: int,
     wanted: Wanted,
@@ -145,9 +205,8 @@ def _chosen(
     slower = most / goodput
     latency = np.zeros(counts.shape[1])
     for used, kind in zip(counts > 0, kinds, strict=True):
-        inside = costs[kind].service_ms
-        filling = costs[kind].work_ms * sum(1 / share for share in costs[kind].fused)
-        latency = np.where(used, np.maximum(latency, inside + filling * slower), latency)
+        inside = costs[kind].service_ms + costs[kind].filling_ms * slower
+        latency = np.where(used, np.maximum(latency, inside), latency)
     latency += 1e3 * batch / goodput
     good = latency <= wanted.slo_ms * (1 + MET) - wanted.slack_ms
     if wanted.budget is not None:
@@ -170,12 +229,12 @@ def _first(good: Any, *keys: Floats) -> int:
     return int(np.argmax(good))
 
 
-def _plain(times: StageTimes, kind: str) -> _OneDevice:
+def _plain(times: StageTimes, kind: str) -> InDevice:
     whole = times.stage_ms(kind, 0, times.profile.layers, times.profile.batch)
-    return _OneDevice(whole, whole)
+    return InDevice(whole, whole)
 
 
-def _shrinking(times: StageTimes, kind: str) -> _OneDevice:
+def _shrinking(times: StageTimes, kind: str) -> InDevice:
     """Every layer at the number that is alive in front of it, with the ramp behind it."""
     profile = times.profile
     batch, alive, ramps = profile.batch, profile.survival, profile.ramps_before(profile.layers)
@@ -188,10 +247,10 @@ def _shrinking(times: StageTimes, kind: str) -> _OneDevice:
             work += chance * times.ramp_ms(kind, count) * checks
         work += (1 - alive[layer]) * profile.fill_ms[kind][layer]
         service += ms + profile.ramp_ms[kind] * checks
-    return _OneDevice(work, service)
+    return InDevice(work, service)
 
 
-def _rule(times: StageTimes, kind: str) -> _OneDevice:
+def _rule(times: StageTimes, kind: str) -> InDevice:
     """A layer runs for the whole batch unless each of its inputs has been sure before."""
     profile = times.profile
     work = service = times.batch_ms(kind, profile.batch)
@@ -199,10 +258,10 @@ def _rule(times: StageTimes, kind: str) -> _OneDevice:
         over = (1 - profile.survival[layer]) ** profile.batch
         work += (1 - over) * ms + over * profile.fill_ms[kind][layer]
         service += ms
-    return _OneDevice(work, service)
+    return InDevice(work, service)
 
 
-def _regrouped(times: StageTimes, kind: str, cuts: Sequence[int]) -> _OneDevice:
+def _regrouped(times: StageTimes, kind: str, cuts: Sequence[int]) -> InDevice:
     """Segments in turn, each for whole batches and so for a share of those that enter."""
     profile = times.profile
     alive, batch = profile.survival, profile.batch
@@ -212,7 +271,7 @@ def _regrouped(times: StageTimes, kind: str, cuts: Sequence[int]) -> _OneDevice:
         filled = times.fill_ms(kind, first, end, (1 - alive[first]) * batch)
         work += alive[first] * took + filled
         service += took + filled
-    return _OneDevice(work, service, tuple(alive[cut] for cut in cuts if alive[cut]))
+    return InDevice(work, service, tuple(alive[cut] for cut in cuts if alive[cut]))
 
 
 def _asked_ms(profile: StageProfile, kind: str) -> list[float]:

@@ -17,16 +17,17 @@ from backends.tetris.pipeline.stragglers import Slowdown
 from backends.tetris.planner import StagePlan
 from backends.tetris.profile import DeviceCluster
 from backends.tetris.simulation import PROVENANCE
+from backends.tetris.simulation.baselines import (
+    BASELINES,
+    REGROUPING,
+    Cuts,
+    regrouping_options,
+    within_latencies,
+)
 from backends.tetris.simulation.events import LaneSimulation, Served
 from backends.tetris.simulation.lanes import Layout
-from backends.tetris.simulation.layouts import (
-    DATA_PARALLEL,
-    MOST_SEGMENTS,
-    best_segments,
-    data_parallel,
-    pipeline,
-    regrouped,
-)
+from backends.tetris.simulation.layouts import data_parallel, pipeline, regrouped_by_kind
+from backends.tetris.simulation.segments import MOST_SEGMENTS
 
 WARM = 0.2
 """Of a closed loop's time, before its goodput is counted."""
@@ -41,6 +42,11 @@ CLIENTS = (1.0, 1.5, 2.0, 3.0, 4.0)
 NEAR = 0.98
 """Of pilots this near to the best the one with the fewest clients is chosen: more of them only wait
 longer, up to where a small disturbance costs many the SLO."""
+
+ROUNDS = 20
+"""Requests that each client of a closed loop has at least. With fewer the beginning and the end,
+where not every device has a batch, are much of the run."""
+MOST_REQUESTS = 10_000_000
 
 Make = Callable[[], Layout]
 UnderCuts = Callable[[Sequence[int]], StageTimes]
@@ -62,6 +68,13 @@ class SimulatedLoad:
         assert self.rate is not None
         random = np.random.default_rng([self.seed, place, 1])
         return np.cumsum(random.exponential(1e3 / self.rate, count))
+
+
+def least_requests(devices: int, batch: int, copies: int = 1, clients: int | None = None) -> int:
+    """How many a closed loop needs at least for a number that is the system's: `ROUNDS` of each of
+    its `clients`, or of as many as are tried."""
+    most = math.ceil(max(CLIENTS) * devices * batch) * copies
+    return ROUNDS * (most if clients is None else clients)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,49 +123,68 @@ def compare(
         under: `times` for who leaves when ramps at some cuts alone are on (their fills); None: as
             with all of them.
     """
-    devices = dict(cluster.devices)
-    if load.rate is not None:
-        load = SimulatedLoad(load.rate / copies, None, load.seed)
-    share = _Share(times, decisions, load, limit_ms, copies, devices, slow)
-    piped = {one.device: 0 for one in plan.stages}
-    for one in plan.stages:
-        piped[one.device] += one.count
-    own = under(plan.cuts) if under else times
-    found = share.run("pipeline", [partial(pipeline, own, plan)], piped)
-    yield replace(found, predicted_per_s=plan.goodput_per_s * copies)
-    for name in DATA_PARALLEL:
-        yield share.run(name, [partial(data_parallel, times, devices, name)], devices)
-    quickest = min(devices, key=lambda kind: sum(times.profile.layer_ms[kind]))
-    asked = decisions if under else None
-    segments = best_segments(times, quickest, MOST_SEGMENTS, asked) or [()]
-    makes = [
-        partial(regrouped, under(cuts) if under else times, devices, cuts) for cuts in segments
-    ]
-    yield share.run("regrouping in place", makes, devices)
+    runs = SystemRuns(times, cluster.devices, decisions, load, limit_ms, copies, slow, under)
+    yield runs.piped(plan)
+    for name in BASELINES:
+        yield runs.baseline(name)
 
 
-class _Share:
-    """Runs systems on the requests, those of each copy after another."""
+class SystemRuns:
+    """Runs systems on the requests, those of each copy after another; takes what `compare` does."""
 
     def __init__(
         self,
         times: StageTimes,
+        devices: Mapping[str, int],
         decisions: LeaveDecisions,
         load: SimulatedLoad,
         limit_ms: float,
-        copies: int,
-        devices: Mapping[str, int],
-        slow: Mapping[str, Slowdown] | None,
+        copies: int = 1,
+        slow: Mapping[str, Slowdown] | None = None,
+        under: UnderCuts | None = None,
     ) -> None:
-        self._slow = slow
-        self._times, self._load, self._limit_ms, self._copies = times, load, limit_ms, copies
+        self._slow, self._under, self._asked = slow, under, decisions if under else None
+        self._devices = dict(devices)
+        self._limit_ms, self._copies = limit_ms, copies
+        self._load, self._times = load, times
+        if load.rate is not None:
+            self._load = SimulatedLoad(load.rate / copies, None, load.seed)
         self._parts = decisions.dealt(copies)
         given = load.rate is not None or load.clients is not None
-        pilots = (MOST_SEGMENTS - 1) * (1 if given else len(CLIENTS))
+        pilots = (MOST_SEGMENTS - 1) * len(devices) * (1 if given else len(CLIENTS))
         requests = pilots * len(self._pilot(sum(devices.values()) * times.profile.batch))
         self._pays = requests <= MOST_PILOTS * len(decisions) + PILOT_FREE
 
-    def run(self, name: str, makes: Sequence[Make], devices: Mapping[str, int]) -> SimulatedSystem:
+    def piped(self, plan: StagePlan) -> SimulatedSystem:
+        """The pipeline of a plan."""
+        devices = {one.device: 0 for one in plan.stages}
+        for one in plan.stages:
+            devices[one.device] += one.count
+        own = self._under(plan.cuts) if self._under else self._times
+        found = self._run("pipeline", [partial(pipeline, own, plan)], devices)
+        return replace(found, predicted_per_s=plan.goodput_per_s * self._copies)
+
+    def baseline(self, name: str) -> SimulatedSystem:
+        """One of `BASELINES` on all devices."""
+        if name == REGROUPING:
+            return self._run(name, self._regrouped(), self._devices)
+        make = partial(data_parallel, self._times, self._devices, name)
+        return self._run(name, [make], self._devices)
+
+    def _regrouped(self) -> list[Make]:
+        """With the cuts that may be best, those of the least work last."""
+        options = regrouping_options(self._times, list(self._devices), self._asked)
+        mixes = [one for one in within_latencies(options) if any(one.values())]
+        return [
+            partial(regrouped_by_kind, self._times_of(mix), self._devices, mix)
+            for mix in mixes or [dict.fromkeys(self._devices, ())]
+        ]
+
+    def _times_of(self, mix: Mapping[str, Cuts]) -> dict[str, StageTimes]:
+        under = self._under
+        return {kind: under(cuts) if under else self._times for kind, cuts in mix.items()}
+
+    def _run(self, name: str, makes: Sequence[Make], devices: Mapping[str, int]) -> SimulatedSystem:
         """The layout and, in closed loop, the number of clients that pilots found best together:
         more segments need more clients."""
         held = sum(devices.values()) * self._times.profile.batch

@@ -57,6 +57,9 @@ class LaneSimulation:
         self._arrivals: list[float] = [] if isinstance(arrivals, int) else list(arrivals)
         self._count, self._next = len(decisions), 0
         self.depth: list[int] = decisions.depths(layout.cuts).tolist()
+        self._own_depth: dict[str, list[int]] = {
+            kind: decisions.depths(cuts).tolist() for kind, cuts in layout.own_cuts.items()
+        }
         self._asked = [0.0] * self._count
         self._answered = [NEVER] * self._count
         self._events: list[tuple[float, int, Any, Any]] = []
@@ -141,6 +144,11 @@ class LaneSimulation:
 
     def _start(self, crew: Crew, lane: Lane) -> None:
         requests = lane.queue.take(self.now_ms)
+        own = self._own_depth.get(crew.kind)
+        if own is not None and lane.queue is self.layout.entrance.queue:
+            lane = crew.lane_of(lane.queue)
+            for one in requests:
+                self.depth[one] = own[one]
         device = crew.lend()
         depths = [self.depth[one] for one in requests]
         took_ms, answers = lane.work(crew.kind, requests, depths)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from backends.tetris.pipeline.fusion import FusionQueue
@@ -59,6 +59,10 @@ class Crew:
             for lane in self.lanes:
                 lane.idle.setdefault(self.rank, {})[self] = None
 
+    def lane_of(self, queue: FusionQueue) -> Lane:
+        """The one that a queue is before: an entrance is of its own for each kind of device."""
+        return next(one for one in self.lanes if one.queue is queue)
+
     def lend(self, device: str | None = None) -> str:
         """One of the free devices, or this one of them, which is no longer free."""
         device = self.free.pop(-1 if device is None else self.free.index(device))
@@ -73,11 +77,13 @@ class Crew:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Lanes from the entrance on, and the ramps that are on: their layers, or None for all. The
-    entrance may serve several rows of lanes."""
+    entrance may serve several rows of lanes. `own_cuts` are the ramps by the kind of device that
+    takes a request at the entrance, where devices have ramps of their own."""
 
     lanes: tuple[Lane, ...]
     crews: tuple[Crew, ...]
     cuts: tuple[int, ...] | None
+    own_cuts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def entrance(self) -> Lane:

@@ -6,22 +6,15 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import partial
 
-import numpy as np
-
-from backends.tetris.own_survival import near
 from backends.tetris.pipeline.fusion import FusionQueue
-from backends.tetris.pipeline.leaving import LeaveDecisions
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import StagePlan
 from backends.tetris.simulation.lanes import Crew, Lane, Layout, Work, names
 
 Stage = tuple[int, int, str]
-MOST_SEGMENTS = 4
-"""That a device which regroups in place is given."""
-MOST_CHOICES = 5_000
-"""Of cuts that are all tried: three of 32 layers' ramps."""
 
 
 def pipeline(
@@ -80,120 +73,57 @@ def regrouped(
     """Each device runs the segments between `cuts` in turn and fuses its own survivors before each:
     regrouping in place (DREX, arXiv 2512.15705). The deepest segment that is ready runs first.
     Survivors wait for one another for at most `wait_ms`."""
-    profile = times.profile
-    ends = [*cuts, profile.layers]
-    spans = list(zip([0, *cuts], ends, strict=True))
-    slowest = max(devices, key=lambda kind: sum(profile.layer_ms[kind]))
+    every = dict.fromkeys(devices, times)
+    return regrouped_by_kind(every, devices, dict.fromkeys(devices, cuts), wait_ms)
 
-    def lane(place: int) -> Lane:
-        first, end = spans[place]
-        ahead = sum(
-            in_place_ms(times, slowest, i, j, profile.batch)
-            + _fills_ms(times, slowest, i, j, profile.batch)
-            for i, j in spans[place:]
-        )
-        work = partial(_stage_work, times, first, end, in_place=True)
-        queue = FusionQueue(profile.batch, ahead, wait_ms if place else math.inf)
-        return Lane(end, queue, work)
 
-    entrance = lane(0)
-    lanes, crews = [entrance], []
+def regrouped_by_kind(
+    times: Mapping[str, StageTimes],
+    devices: Mapping[str, int],
+    cuts: Mapping[str, Sequence[int]],
+    wait_ms: float = math.inf,
+) -> Layout:
+    """As `regrouped`, each kind of device with cuts of its own, and with the times that go with
+    them. Who enters is asked at the ramps of the device that takes him."""
+    lanes, crews = list[Lane](), list[Crew]()
     numbers: dict[str, itertools.count[int]] = {}
-    quickest = sorted(devices, key=lambda kind: sum(profile.layer_ms[kind]))
+    quickest = sorted(devices, key=lambda kind: sum(times[kind].profile.layer_ms[kind]))
+    batch = times[quickest[0]].profile.batch
+    segments = {kind: _segments(times[kind], kind, cuts[kind]) for kind in devices}
+    waiting = FusionQueue(batch, max(each[0].ahead_ms for each in segments.values()))
+    idle: dict[int, dict[Crew, None]] = {}
     for rank, kind in enumerate(quickest):
+        first, *later = segments[kind]
+        entrance = Lane(first.end, waiting, first.work, idle=idle)
+        lanes += [] if lanes else [entrance]
         for device in names(kind, devices[kind], numbers):
-            own = [lane(place) for place in range(1, len(spans))]
+            own = [Lane(o.end, FusionQueue(batch, o.ahead_ms, wait_ms), o.work) for o in later]
             for one, after in itertools.pairwise(own):
                 one.after = after
             lanes += own
             crews.append(Crew(kind, [device], [*reversed(own), entrance], rank))
-    return Layout(tuple(lanes), tuple(crews), tuple(cuts))
+    own_cuts = {kind: tuple(cuts[kind]) for kind in devices}
+    return Layout(tuple(lanes), tuple(crews), own_cuts[quickest[0]], own_cuts)
 
 
-def best_segments(
-    times: StageTimes, kind: str, most: int, decisions: LeaveDecisions | None = None
-) -> list[tuple[int, ...]]:
-    """For 2 to `most` segments the cuts, at ramps, of the least work for each input at full
-    batches, which is what a device that regroups in place can reach; fewer where no cut pays. With
-    `decisions` who leaves is counted for ramps at these cuts alone, else by the profile."""
-    if decisions is not None:
-        return _segments_under(times, kind, most, decisions)
-    profile = times.profile
-    L, alive, ramps = profile.layers, profile.survival, profile.ramps_before(profile.layers)
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """Layers up to `end` - 1 of the model in one device, and the time from its start to the end of
+    the model for a whole batch that nobody leaves."""
 
-    def work(first: int, end: int) -> float:
-        return _segment_work(times, kind, first, end, alive[first])
-
-    best: list[tuple[float, tuple[int, ...]]] = [(work(0, j), ()) for j in range(1, L + 1)]
-    found: list[tuple[int, ...]] = []
-    least = best[-1][0]
-    for segments in range(2, min(most, L) + 1):
-        best = [
-            min(
-                ((best[i - 1][0] + work(i, j), (*best[i - 1][1], i)) for i in ramps if i < j),
-                default=(float("inf"), ()),
-            )
-            for j in range(1, L + 1)
-        ]
-        if len(best[-1][1]) < segments - 1 or best[-1][0] >= least:
-            break
-        least = best[-1][0]
-        found.append(best[-1][1])
-    return found
+    end: int
+    ahead_ms: float
+    work: Work
 
 
-def _segment_work(times: StageTimes, kind: str, first: int, end: int, alive: float) -> float:
-    whole = in_place_ms(times, kind, first, end, times.profile.batch)
-    gone = (1 - alive) * times.profile.batch
-    return alive * whole + times.fill_ms(kind, first, end, gone)
-
-
-def _segments_under(
-    times: StageTimes, kind: str, most: int, decisions: LeaveDecisions
-) -> list[tuple[int, ...]]:
-    """All choices of cuts are tried where they are few, else those of one segment fewer and one cut
-    more, and from there on single cuts are moved."""
-    L = times.profile.layers
-    ramps = times.profile.ramps_before(L)
-
-    leaves = decisions.by_ramp()
-
-    @cache
-    def alive(cuts: tuple[int, ...]) -> float:
-        gone = np.logical_or.reduce([leaves[cut - 1] for cut in cuts])
-        return 1 - np.count_nonzero(gone) / len(decisions)
-
-    def work(cuts: tuple[int, ...]) -> float:
-        spans = enumerate(itertools.pairwise((0, *cuts, L)))
-        return sum(
-            _segment_work(times, kind, first, end, alive(cuts[:place]))
-            for place, (first, end) in spans
-        )
-
-    found, best = list[tuple[int, ...]](), tuple[int, ...]()
-    for number in range(1, min(most, len(ramps) + 1)):
-        if math.comb(len(ramps), number) <= MOST_CHOICES:
-            chosen = min(itertools.combinations(ramps, number), key=work)
-        else:
-            chosen = min((one for one in near(best, ramps) if len(one) == number), key=work)
-            chosen = _moved(chosen, ramps, work)
-        if work(chosen) >= work(best):
-            break
-        best = chosen
-        found.append(best)
-    return found
-
-
-def _moved(
-    cuts: tuple[int, ...], ramps: Sequence[int], work: Callable[[tuple[int, ...]], float]
-) -> tuple[int, ...]:
-    """Cuts that no move of a single one makes better."""
-    while True:
-        moves = (one for one in near(cuts, ramps) if len(one) == len(cuts))
-        better = min(moves, key=work, default=cuts)
-        if work(better) >= work(cuts):
-            return cuts
-        cuts = better
+def _segments(times: StageTimes, kind: str, cuts: Sequence[int]) -> list[_Segment]:
+    batch, found, ahead_ms = times.profile.batch, list[_Segment](), 0.0
+    for first, end in reversed([*zip((0, *cuts), (*cuts, times.profile.layers), strict=True)]):
+        ahead_ms += in_place_ms(times, kind, first, end, batch)
+        ahead_ms += _fills_ms(times, kind, first, end, batch)
+        work = partial(_stage_work, times, first, end, in_place=True)
+        found.append(_Segment(end, ahead_ms, work))
+    return found[::-1]
 
 
 def in_place_ms(times: StageTimes, kind: str, first: int, end: int, inputs: int) -> float:

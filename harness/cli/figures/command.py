@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,23 +19,49 @@ TITLE = "Figures beside a paper's"
 PAGE, NUMBERS = "report.html", "figures.json"
 
 
-def simulate_files(files: list[Path], out: Path, requests: int | None, as_json: bool) -> None:
-    """Simulate every figure of the files, and write `report.html` and `figures.json` into `out`.
-    All files are read before anything is simulated. Raises `UserError`."""
+def simulate_files(
+    files: list[Path], out: Path | None, requests: int | None, as_json: bool
+) -> None:
+    """Simulate every figure of the files, and write `report.html` and `figures.json` into `out`, by
+    default the folder of the first file's name. All files are read before anything is simulated,
+    and the page is written anew with each figure. Raises `UserError`, which says of which figure an
+    error is, also for the folder of a run, whose report has the same name."""
     from harness.cli.figures.figure_file import read_figures
+    from harness.cli.folders.run_folder import EXPERIMENT
 
-    asked = [one for path in files for one in read_figures(path, requests)]
+    read = [read_figures(path, requests) for path in files]
+    asked = [one for each in read for one in each.figures]
+    out = out or Path("runs") / read[0].name
+    if (out / EXPERIMENT).exists():
+        raise UserError(f"{out}: the folder of a run (it has {EXPERIMENT}); name another --out")
+    _try_folder(out)
     begin = time.monotonic()
     made: list[PaperFigure] = []
     for one in asked:
-        made.append(_made(one))
+        try:
+            made.append(_made(one))
+        except UserError as error:
+            raise UserError(f"{one.where}: {error}") from None
+        _write(made, out)
         if not as_json:
             _tell(made[-1])
-    _write(made, out)
     if as_json:
         print(json.dumps([one.to_json() for one in made], allow_nan=False))
     else:
         print(f"{out / PAGE} in {time.monotonic() - begin:.0f} s")
+
+
+def _try_folder(out: Path) -> None:
+    """What writing would find out after minutes, found before anything is simulated."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=out).close()
+    except OSError as error:
+        raise _unwritten(out, error) from None
+
+
+def _unwritten(out: Path, error: OSError) -> UserError:
+    return UserError(f"--out {out}: cannot be written: {error.strerror}")
 
 
 def _tell(one: PaperFigure) -> None:
@@ -47,11 +74,10 @@ def _write(made: list[PaperFigure], out: Path) -> None:
 
     numbers = json.dumps([one.to_json() for one in made], allow_nan=False, indent=1)
     try:
-        out.mkdir(parents=True, exist_ok=True)
         write_atomic(out / NUMBERS, numbers.encode() + b"\n")
         write_atomic(out / PAGE, figures_page(TITLE, made).encode())
     except OSError as error:
-        raise UserError(f"--out {out}: cannot be written: {error.strerror}") from None
+        raise _unwritten(out, error) from None
 
 
 def _made(asked: AskedFigure) -> PaperFigure:
@@ -66,7 +92,7 @@ def _made(asked: AskedFigure) -> PaperFigure:
         title=asked.title,
         paper=asked.paper,
         why=asked.why,
-        at_label=asked.over,
+        at_label=f"{asked.over}, windows of {asked.window_s:g} s" if asked.window_s else asked.over,
         at=[_word(place) for place in asked.places],
         unit=unit,
         digits=digits,

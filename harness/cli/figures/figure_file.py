@@ -12,9 +12,11 @@ from backends.tetris.figures.forecasts import FORECASTS, MEASURED
 from backends.tetris.figures.goodput import SYSTEMS
 from backends.tetris.figures.point import FigurePoint
 from backends.tetris.figures.shift import SHIFTED
+from backends.tetris.labels.options import LEAST_WINDOW_S
 from backends.tetris.survival import LEAST_WINDOWS
 from harness.cli.figures.settings import SETTINGS, point_from
 from harness.core.errors import UserError
+from harness.experiment.config import folder_name
 from harness.experiment.section import YamlSection
 from harness.experiment.strict_yaml import read_yaml
 
@@ -48,10 +50,11 @@ class AskedSeries:
 
 @dataclass(frozen=True, slots=True)
 class AskedFigure:
-    """A figure of a file. `window_s` is of `goodput by mix`, where the places are shares of easy
-    inputs; `rate` (requests a second) is of devices and price; `drift`, `windows` and `inputs` (of
-    each window) are of forecasts."""
+    """A figure of a file, which is `where` for an error line. `window_s` is of `goodput by mix`,
+    where the places are shares of easy inputs; `rate` (requests a second) is of devices and price;
+    `drift`, `windows` and `inputs` (of each window) are of forecasts."""
 
+    where: str
     name: str
     title: str
     measure: str
@@ -68,15 +71,23 @@ class AskedFigure:
     inputs: int
 
 
-def read_figures(path: Path, requests: int | None) -> list[AskedFigure]:
-    """The figures of a file, in order; `requests` stands for the file's. Raises `UserError` naming
-    the file and the key."""
+@dataclass(frozen=True, slots=True)
+class FigureFile:
+    """The figures of a file, in order, and the file's name, which a folder can have."""
+
+    name: str
+    figures: tuple[AskedFigure, ...]
+
+
+def read_figures(path: Path, requests: int | None) -> FigureFile:
+    """What a file asks for; `requests` stands for the file's. Raises `UserError` naming the file
+    and the key."""
     told = YamlSection(read_yaml(path), str(path))
-    told.text("name")
+    name = folder_name(told)
     common = _settings(told.section("settings"))
     found = [_figure(one, common, requests, path.parent) for one in told.sections("figures")]
     told.finish()
-    return found
+    return FigureFile(name, tuple(found))
 
 
 def _settings(told: YamlSection) -> dict[str, Any]:
@@ -99,6 +110,7 @@ def _figure(
         settings["requests"] = requests
     series = tuple(_each_series(told, settings, measure, (over, places), folder))
     figure = AskedFigure(
+        where=told.label(),
         name=told.text("name"),
         title=told.text("title"),
         measure=measure,
@@ -109,7 +121,7 @@ def _figure(
         series=series,
         ratios=_ratios(told, [one.name for one in series]),
         rate=told.number("rate", above=0) if measure in (DEVICES, PRICE) else 0.0,
-        window_s=told.number("window_s", above=0) if measure == BY_MIX else 0.0,
+        window_s=told.number("window_s", least=LEAST_WINDOW_S) if measure == BY_MIX else 0.0,
         drift=_drift(told, told.text(DRIFT)) if measure == SURVIVAL else "",
         windows=_windows(told, told.take("windows")) if measure == ERROR else 0,
         inputs=told.as_integer("requests", settings.get("requests", 10_000), least=100),

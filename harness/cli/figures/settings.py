@@ -9,6 +9,7 @@ from typing import Any
 from backends.tetris.figures.point import Devices, FigurePoint
 from backends.tetris.figures.roofline import Roofline
 from backends.tetris.profile import MOST_LAYERS
+from backends.tetris.simulation.compare import MOST_REQUESTS
 from harness.cli.figures.model_file import read_model
 from harness.experiment.section import YamlSection
 
@@ -24,7 +25,7 @@ SETTINGS = (
     "entropy",
     "patience",
 )
-MOST_BATCH, MOST_DEVICES, MOST_REQUESTS = 4_096, 10_000, 10_000_000
+MOST_BATCH, MOST_DEVICES = 4_096, 10_000
 MOST_ENTROPY = 0.69
 """Just below log 2, the entropy of not knowing which of two labels."""
 

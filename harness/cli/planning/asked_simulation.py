@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
     from backends.tetris.simulation.compare import SimulatedLoad, SimulatedSystem, UnderCuts
 
-MOST_REQUESTS = 10_000_000
+DEFAULT_REQUESTS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class AskedSimulation:
     rate: float | None
     plan_rate: float | None
     clients: int | None
-    requests: int
+    requests: int | None
     copies: int
     trace: Path | None
     live: bool
@@ -121,11 +121,28 @@ class AskedSimulation:
         model = profile_from(read_json(self.profile), str(self.profile))
         devices = cluster_from(read_yaml(self.cluster), str(self.cluster), model)
         slow = slowdowns(self.straggler, devices)
-        decisions, ramps = _decisions(model, self.trace, self.requests, self.seed)
+        requests = self._requests(sum(devices.devices.values()), model.batch)
+        decisions, ramps = _decisions(model, self.trace, requests, self.seed)
         if self.trace is not None:
             model = replace(model, survival=tuple(decisions.alive().tolist()), ramps=ramps)
         times = StageTimes(model, str(self.profile))
         return _Setting(model, times, devices, wanted, decisions, slow)
+
+    def _requests(self, devices: int, batch: int) -> int:
+        """As many as were asked for. Raises `UserError` for a closed loop that needs more."""
+        from backends.tetris.simulation.compare import MOST_REQUESTS, ROUNDS, least_requests
+
+        needed = 1
+        if self.rate is None:
+            needed = least_requests(devices, batch, self.copies, self.clients)
+        asked = max(needed, DEFAULT_REQUESTS) if self.requests is None else self.requests
+        if asked < needed:
+            told = f"{ROUNDS} of each client that is tried, found {asked:,}"
+            raise UserError(f"--requests: expected {needed:,} or more, {told}")
+        if asked > MOST_REQUESTS:
+            most = f"at most {MOST_REQUESTS:,}, and these devices and batches need {needed:,}"
+            raise UserError(f"--requests: {most}; plan an equal part of the cluster")
+        return asked
 
     def _check_live(self, setting: _Setting, found: StagePlan) -> None:
         from backends.tetris.live.devices import check_devices, check_ray
@@ -191,11 +208,12 @@ def _check_load(
     rate: float | None,
     plan_rate: float | None,
     clients: int | None,
-    requests: int,
+    requests: int | None,
     copies: int,
     seed: int,
 ) -> None:
     from backends.tetris.profile import LEAST_RATE
+    from backends.tetris.simulation.compare import MOST_REQUESTS
 
     if rate is not None and clients is not None:
         raise UserError("--clients: closed loop; expected it or --rate, not both")
@@ -206,8 +224,9 @@ def _check_load(
     if plan_rate is not None and plan_rate < LEAST_RATE * copies:
         least = f"{LEAST_RATE * copies:g} a second or more"
         raise UserError(f"--plan-rate: expected {least}, found {plan_rate:g}")
-    _whole("--requests", requests, 1, MOST_REQUESTS)
-    _whole("--copies", copies, 1, requests)
+    if requests is not None:
+        _whole("--requests", requests, 1, MOST_REQUESTS)
+    _whole("--copies", copies, 1, requests or MOST_REQUESTS)
     if clients is not None:
         _whole("--clients", clients, copies, MOST_REQUESTS)
         if clients % copies:

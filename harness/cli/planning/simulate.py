@@ -10,8 +10,6 @@ import typer
 from harness.cli.planning.asked_simulation import AskedSimulation
 from harness.core.errors import UserError
 
-DEFAULT_REQUESTS = 100_000
-
 
 def simulate(
     context: typer.Context,
@@ -35,7 +33,8 @@ def simulate(
         int | None, typer.Option(help="Closed loop: clients; by default the best number of each.")
     ] = None,
     requests: Annotated[
-        int | None, typer.Option(help="How many there are; 100,000, or what files say.")
+        int | None,
+        typer.Option(help="How many; 100,000 or as many as it needs, or what files say."),
     ] = None,
     copies: Annotated[int, typer.Option(help="Of the cluster, side by side.")] = 1,
     trace: Annotated[
@@ -56,7 +55,7 @@ def simulate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="With files: the folder of the page and its numbers.")
+        Path | None, typer.Option(help="With files: the folder of the page; runs/NAME by default.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -65,7 +64,7 @@ def simulate(
         from harness.cli.figures.command import simulate_files
 
         _refuse_beside_files(context)
-        simulate_files(files, out or Path("runs") / files[0].stem, requests, as_json)
+        simulate_files(files, out, requests, as_json)
         return
     if out is not None:
         raise UserError("--out: expected experiment files beside it")
@@ -79,7 +78,7 @@ def simulate(
         rate=rate,
         plan_rate=plan_rate,
         clients=clients,
-        requests=DEFAULT_REQUESTS if requests is None else requests,
+        requests=requests,
         copies=copies,
         trace=trace,
         live=live,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,12 +143,12 @@ def instances() -> Iterator[tuple[StageProfile, LeaveDecisions, DeviceCluster, W
             "ramp_ms": {"V": float(random.choice([0.1, 0.6])), "K": 0.3},
             "transfer_ms": 0.1,
             "fill_ms": [float(random.choice([0.0, 0.3]))] * layers,
-            "ramps": ramps,
         }
         wanted = [Wanted(1e4), Wanted(40), Wanted(1e4, rate=900), Wanted(1e4, target=900)]
         wanted += [Wanted(1e4, budget=3.0), Wanted(15), Wanted(15, slack_ms=3.0)]
         cluster = DeviceCluster(devices, {"V": 2.0, "K": float(random.choice([0.5, 2]))})
-        yield profile_from(told, "p"), decisions, cluster, wanted[int(random.integers(7))]
+        model = replace(profile_from(told, "p"), ramps=tuple(ramps))
+        yield model, decisions, cluster, wanted[int(random.integers(7))]
 
 
 def test_of_few_ramps_no_choice_of_cuts_is_better() -> None:

@@ -47,13 +47,14 @@ def instances(draw: st.DrawFn) -> Instance:
         told["transfer_ms"] = [draw(every) for _ in range(layers - 1)]
     if draw(st.booleans()):
         told["fill_ms"] = {k: [draw(TIMES) / 4 for _ in range(layers)] for k in kinds}
+    ramps: tuple[int, ...] | None = None
     if draw(st.booleans()):
-        told["ramps"] = [at for at in range(1, layers) if draw(st.booleans())]
+        ramps = tuple(at for at in range(1, layers) if draw(st.booleans()))
     if draw(st.booleans()):
         some = st.sampled_from((0.0, 0.25, 1.0, 8.0))
         for key in ("batch_ms", "stage_ms", "enter_ms"):
             told[key] = {k: {str(told["batch"]): draw(some)} for k in kinds}
-    profile = profile_from(told, "profile")
+    profile = replace(profile_from(told, "profile"), ramps=ramps)
     devices = {k: draw(st.integers(1, 3)) for k in kinds}
     price = {k: draw(st.sampled_from((0.0, 0.5, 1.0, 3.0))) for k in kinds}
     return profile, cluster_from({"devices": devices, "price": price}, "cluster", profile)

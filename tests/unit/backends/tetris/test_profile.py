@@ -69,6 +69,10 @@ CLUSTER: dict[str, Any] = {"devices": {"V100": 2}, "price": {"V100": 3.0}}
         ({"ramps": 1}, "p: ramps: expected a list of layers, found '1'"),
         ({"ramps": [1, 3]}, "p: ramps[1]: expected a whole number of 1 to 2, found 3"),
         ({"ramps": [2, 1]}, "p: ramps: expected ascending layers, found [2, 1]"),
+        ({"survival": [1, 0.9, 0.5, 0.2], "ramps": [2]}, "p: survival[1]: expected 1 still, as no "
+         "ramp stands behind layer 1, found 0.9"),
+        ({"survival": [1, 1, 0.5, 0.2], "ramps": []}, "p: survival[2]: expected 1 still, as no "
+         "ramp stands behind layer 2, found 0.5"),
     ],
 )  # fmt: skip
 def test_profiles_that_cannot_be(changed: dict[str, Any], told: str) -> None:
@@ -120,7 +124,8 @@ def test_a_transfer_for_all_cuts_or_for_each() -> None:
 
 def test_a_model_without_ramps_has_none_before_any_layer() -> None:
     assert profile_from(PROFILE, "p").ramps_before(3) == [1, 2]
-    assert profile_from(PROFILE | {"ramps": []}, "p").ramps_before(3) == []
+    nobody = {"survival": [1, 1, 1, 0], "ramps": []}
+    assert profile_from(PROFILE | nobody, "p").ramps_before(3) == []
 
 
 def test_fills_of_all_kinds_alike() -> None:

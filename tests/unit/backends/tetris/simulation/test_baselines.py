@@ -18,11 +18,12 @@ from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import plan
 from backends.tetris.profile import Wanted, cluster_from, profile_from
-from backends.tetris.simulation import layouts
+from backends.tetris.simulation import segments
 from backends.tetris.simulation.baselines import BASELINES, baselines, refusal
 from backends.tetris.simulation.compare import SimulatedLoad, compare, summary
 from backends.tetris.simulation.events import LaneSimulation
-from backends.tetris.simulation.layouts import best_segments, data_parallel, regrouped
+from backends.tetris.simulation.layouts import data_parallel, regrouped
+from backends.tetris.simulation.segments import best_segments
 from tests.support.tetris.four_layers import profile
 
 FOREVER = Wanted(1e12)
@@ -157,9 +158,10 @@ def models(draw: st.DrawFn) -> Any:
         "transfer_ms": 0.0,
         "time_share": {"a": {"1": least if batch > 1 else 1.0} | {str(batch): 1.0}},
     }
+    ramps: tuple[int, ...] | None = None
     if draw(st.booleans()):
-        told["ramps"] = sorted(draw(st.sets(st.integers(1, layers - 1))))
-    return profile_from(told, "p")
+        ramps = tuple(sorted(draw(st.sets(st.integers(1, layers - 1)))))
+    return replace(profile_from(told, "p"), ramps=ramps)
 
 
 @settings(max_examples=60, deadline=None)
@@ -241,7 +243,7 @@ def test_segments_by_a_log_are_the_best_of_all_cuts(monkeypatch: pytest.MonkeyPa
 
     best = [min(itertools.combinations(range(1, 8), n), key=work) for n in (1, 2, 3)]
     assert best_segments(times, "V100", 4, leaves) == best
-    monkeypatch.setattr(layouts, "MOST_CHOICES", 0)
+    monkeypatch.setattr(segments, "MOST_CHOICES", 0)
     moved = best_segments(times, "V100", 4, leaves)
     assert [len(cuts) for cuts in moved] == [1, 2, 3]
     assert work(moved[0]) == work(best[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from backends.tetris.profile import Wanted, cluster_from
 from backends.tetris.simulation.compare import SimulatedLoad, compare
 from backends.tetris.simulation.events import LaneSimulation, Served
 from backends.tetris.simulation.lanes import Layout
-from backends.tetris.simulation.layouts import best_segments, data_parallel, pipeline, regrouped
+from backends.tetris.simulation.layouts import data_parallel, pipeline, regrouped
+from backends.tetris.simulation.segments import best_segments
 from tests.support.tetris.four_layers import depths, profile
 
 
@@ -186,7 +188,7 @@ def test_queues_are_flushed_for_a_whole_batch_that_nobody_leaves(what: str, ramp
 def test_segments_are_those_of_the_least_work() -> None:
     assert best_segments(StageTimes(profile()), "V100", 4) == [(2,)]
     cheap = {"ramp_ms": {"V100": 0.1}}
-    assert best_segments(StageTimes(profile(**cheap, ramps=[3])), "V100", 4) == [(3,)]
+    assert best_segments(StageTimes(replace(profile(**cheap), ramps=(3,))), "V100", 4) == [(3,)]
     assert best_segments(StageTimes(profile(survival=[1] * 5)), "V100", 4) == []
 
 

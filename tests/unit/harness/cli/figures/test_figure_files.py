@@ -15,7 +15,7 @@ from harness.cli.figures.figure_file import read_figures
 from tests.support.harness import command
 from tests.support.tetris.bert import FILES
 
-MODEL = {
+MODEL: dict[str, Any] = {
     "layers": 4,
     "gflop": [1, 1, 1, 4],
     "state_mb": [8, 2, 0.1],
@@ -61,7 +61,9 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 def test_the_files_of_the_paper_are_whole() -> None:
-    found = [one for path in sorted(FILES.glob("*.yaml")) for one in read_figures(path, None)]
+    found = [
+        one for path in sorted(FILES.glob("*.yaml")) for one in read_figures(path, None).figures
+    ]
     names = {one.name for one in found}
     assert names == {
         *(f"Figure {number}" for number in range(7, 20)),
@@ -94,6 +96,58 @@ def test_numbers_and_a_page_that_needs_nothing_else(
     assert not re.search(r"""(?:src|href)=["'](?!data:|#)""", page)
 
 
+def test_the_report_of_a_run_is_not_written_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run's folder may have any name, and this page is no report of it."""
+    run = Path("runs/made_up")
+    run.mkdir(parents=True)
+    (run / "experiment.yaml").touch()
+    (run / "report.html").write_text("of a run")
+    for arguments in ([], ["--out", str(run)]):
+        assert call(monkeypatch, "f.yaml", *arguments) == main.BAD_INPUT
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{run}: the folder of a run (it has experiment.yaml); name another --out" in line
+    assert (run / "report.html").read_text() == "of a run"
+    write(FILE | {"name": "../f"}, MODEL)
+    assert call(monkeypatch, "f.yaml") == main.BAD_INPUT
+    assert "f.yaml: name: expected a folder's name, without '/'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("gflop", "cluster", "told"),
+    [
+        (1e-7, {"fast": 3}, "profile: layer_ms of 'fast': expected times above 0"),
+        (1, {"fast": 300, "slow": 300}, "600 devices of 2 kinds for 4 layers: too many to plan"),
+    ],
+)
+def test_an_error_is_of_its_figure_and_those_before_it_stay(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gflop: float,
+    cluster: dict[str, int],
+    told: str,
+) -> None:
+    kinds = {"devices": dict.fromkeys(("fast", "slow"), MODEL["devices"]["fast"])}
+    name = f"{gflop}.yaml"
+    Path(name).write_text(yaml.safe_dump(MODEL | kinds | {"gflop": gflop}))
+    bad = FIGURE | {"settings": {"model": name, "cluster": cluster}}
+    write(FILE | {"figures": [FIGURE, bad]}, MODEL)
+    assert call(monkeypatch, "f.yaml", "--requests", "500") == main.BAD_INPUT
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"decodebench: f.yaml: figures[1]: {told}")
+    (kept,) = json.loads(Path("runs/made_up/figures.json").read_text())
+    assert kept["series"]["plain"]
+
+
+def test_a_folder_that_cannot_be_is_told_before_anything_is_simulated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("harness.cli.figures.command._made", lambda _: pytest.fail("simulated"))
+    assert call(monkeypatch, "f.yaml", "--out", "f.yaml") == main.BAD_INPUT
+    assert "--out f.yaml: cannot be written" in capsys.readouterr().err
+
+
 def test_figures_of_devices_and_of_mixes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,9 +162,11 @@ def test_figures_of_devices_and_of_mixes(
     told = json.loads(capsys.readouterr().out)
     assert told[0]["series"] == {"plain": [5, 3], "hasty": [None, None]}  # 714 and 1,429 each
     assert told[1]["at"] == ["0.9", "0.1"]
+    assert told[1]["at_label"] == "mix, windows of 0.2 s"
+    assert "mix, windows of 0.2 s" in Path("runs/made_up/report.html").read_text()
     assert told[1]["series"]["staged <b>"][0] > told[1]["series"]["staged <b>"][1] > 0
     assert told[1]["series"]["hasty"] == [None, None]
-    assert Path("runs/f/report.html").exists()
+    assert Path("runs/made_up/report.html").exists()
 
 
 def test_forecasts_stand_beside_what_was_measured(
@@ -152,6 +208,9 @@ FORECAST: dict[str, Any] = {"measure": "survival", "drift": "wave"}
         ({"ratios": [["plain", "plane"]]}, "unknown series 'plane'; did you mean 'plain'?"),
         ({"ratios": ["plain"]}, "ratios: expected a list of pairs of series, got 'plain'"),
         ({"rate": 5}, "figures[0].rate: unknown key"),
+        ({"measure": "goodput by mix", "window_s": 1e-4, "over": {"mix": [0.5]},
+          "settings": {"cluster": {"fast": 3}, "batch": 4}, "series": [FIGURE["series"][1]],
+          "ratios": []}, "figures[0].window_s: expected a number of at least 0.1, got 0.0001"),
         ({"measure": "price", "rate": 5, "settings": {"cluster": [{"fast": 1}, {"fast": 2}]}},
          "several clusters, batches or copies: only of goodput"),
         ({"settings": {"cluster": {"fast": 3}, "model": "no.yaml"}}, "no.yaml: cannot be read"),

@@ -187,7 +187,8 @@ def test_more_live_devices_than_a_machine_has_room_for_are_refused(
 ) -> None:
     pytest.importorskip("ray")
     Path("c.yaml").write_text(yaml.safe_dump({"devices": {"V100": 90}, "price": {"V100": 2.0}}))
-    assert call(monkeypatch, *ASKED, "--slo-ms", "50", "--live") == main.BAD_INPUT
+    asked = [*ASKED, "--requests", "20000", "--slo-ms", "50", "--live"]
+    assert call(monkeypatch, *asked) == main.BAD_INPUT
     told = capsys.readouterr().err
     assert "--live: expected at most 64 devices on this machine, a process each" in told
     assert "the plan has 90" in told
@@ -267,7 +268,7 @@ def test_the_papers_cluster_runs(
     folder = ROOT / "docs/examples/tetris"
     files = ["--profile", str(folder / "bert_base.json")]
     files += ["--cluster", str(folder / f"{cluster}.yaml")]
-    assert call(monkeypatch, *files, "--slo-ms", "100", "--requests", "5000", "--json") == 0
+    assert call(monkeypatch, *files, "--slo-ms", "100", "--requests", "20000", "--json") == 0
     found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["systems"]}
     piped = found["pipeline"]
     assert piped["goodput_per_s"] == pytest.approx(piped["predicted_per_s"], rel=0.1)
