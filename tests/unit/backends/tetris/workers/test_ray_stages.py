@@ -19,7 +19,7 @@ from backends.checkpoints import models
 from backends.tetris.workers.piped_stages import PipedStages, StageDiedError
 from harness.core.backend import Backend
 from harness.core.errors import UserError
-from harness.core.nouns import Model, Request
+from harness.core.nouns import Label, Model, Request
 from tests.support.child import ROOT
 from tests.support.harness.sweeping import gone, wait_until
 from tests.support.tetris import echo_stage
@@ -229,10 +229,10 @@ def test_labels_are_those_of_processes_whoever_is_killed() -> None:
     prompts = [tuple(range(5, 8 + n % 20)) for n in range(60)]
     wanted = [Request(str(n), ids, 1, answer="label") for n, ids in enumerate(prompts)]
 
-    def labels(**options: Any) -> dict[str, str | None]:
+    def labels(**options: Any) -> dict[str, Label]:
         told = {"threads": 1, "threshold": 0.02, "replicas": [2, 1], **options}
         backend: Any = open_backend("tetris-classifier", folder, model, told)
-        found: dict[str, str | None] = {}
+        found: dict[str, Label] = {}
         try:
             victim = backend.workers.pids()[0]
             if options:  # so that it has a batch when it is killed
@@ -253,7 +253,9 @@ def test_labels_are_those_of_processes_whoever_is_killed() -> None:
             backend.close()
         return found
 
-    found = labels(ray="local")
-    assert None not in found.values()
-    assert found == labels()
+    found, undisturbed = labels(ray="local"), labels()
+    assert {n: one.name for n, one in found.items()} == {n: a.name for n, a in undisturbed.items()}
+    # where a worker is killed rows meet in other batches, which some processors round otherwise
+    sure = {n: one.confidence for n, one in undisturbed.items()}
+    assert {n: one.confidence for n, one in found.items()} == pytest.approx(sure, rel=1e-6)
     assert killed
