@@ -68,8 +68,8 @@ def write_report(
     """Write the report of the run stored in `run_dir` and return its path: `out`, or
     ``run_dir/report.html``. `tokens`: without it, tokens are shown as ids. `next_window`: forecasts
     survival; `window_s`: how long the windows are that it is counted in, where that is not left to
-    the run's length. `told`: says what a backend is. `damaged`: is told of
-    each broken record; the page says so too.
+    the run's length. `told`: says what a backend is. `damaged`: is told of each broken record; the
+    page says so too.
 
     The file is replaced in one step and has the time before the run was read, so that a trial that
     is stored meanwhile is newer; equal results give equal bytes. Raises `UserError` when the folder

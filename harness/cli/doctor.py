@@ -154,7 +154,7 @@ def _native() -> Finding:
     try:
         built = native.library().instructions().decode()
     except native.NativeUnavailableError as error:
-        detail = f"our engine computes with torch on a CPU, several times slower: {error}"
+        detail = f"our engine needs them on a CPU, but for 'kernels: torch', which is slow: {error}"
         return Finding("native kernels", "missing", detail)
     return Finding("native kernels", "ok", f"of our own engine, for this CPU: {built}")
 

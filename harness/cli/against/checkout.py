@@ -151,9 +151,8 @@ def _unpacked(commit: str) -> Path:
     folder = cache_folder() / "versions"
     root = folder / commit
     if (root / CHILD).is_file():
-        with contextlib.suppress(
-            OSError
-        ):  # a disk that takes no mark of its use holds it all the same
+        # a disk that takes no mark of its use holds it all the same
+        with contextlib.suppress(OSError):
             os.utime(root)
         return root
     packed = subprocess.run(

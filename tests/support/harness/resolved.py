@@ -1,4 +1,4 @@
-"""Trials of a small experiment, with what they are made of pinned."""
+"""A small experiment, with what its trials are made of pinned."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from typing import Any
 
 from harness.cli import wiring
 from harness.core.nouns import Trial
-from harness.experiment.config import parse_experiment
+from harness.experiment.config import Experiment, parse_experiment
 
 
 def trials(model: Path, **changes: Any) -> list[Trial]:
-    """Of six requests to `scripted`, one at a time, but for `changes` of the file."""
+    """Those of `resolved`."""
+    return resolved(model, **changes).trials()
+
+
+def resolved(model: Path | str, **changes: Any) -> Experiment:
+    """Six requests to `scripted`, one at a time, but for `changes` of the file."""
     content = {
         "name": "x",
         "model": str(model),
@@ -20,5 +25,4 @@ def trials(model: Path, **changes: Any) -> list[Trial]:
         "load": [{"kind": "closed", "concurrency": 1}],
         "requests": 6,
     }
-    experiment = parse_experiment(content | changes, "x.yaml", wiring.known())
-    return wiring.resolve(experiment).trials()
+    return wiring.resolve(parse_experiment(content | changes, "x.yaml", wiring.known()))

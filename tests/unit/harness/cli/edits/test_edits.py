@@ -10,7 +10,6 @@ import pytest
 
 from backends import pins as backend_pins
 from harness.cli import run as running
-from harness.cli import wiring
 from harness.cli.against.checkout import Checkout, find_checkout
 from harness.cli.against.paired_run import BASE, NEW, run_against
 from harness.cli.cluster import node
@@ -18,11 +17,12 @@ from harness.cli.goodput.probing import FailedProbeError, Prober
 from harness.cli.pins import Pins, whole_records
 from harness.core.closure import ROOT, SourceModule, Sources
 from harness.core.nouns import Model, Trial, Workload
-from harness.experiment.config import Experiment, parse_experiment
+from harness.experiment.config import Experiment
 from harness.measure.machine.environment import environment
 from harness.measure.sweep import SweepEvent
 from harness.measure.versions.version import CodeVersion
 from results.store.folder import Store
+from tests.support.harness.resolved import resolved
 from tests.support.harness.sessions import make_trial, open_session
 from tests.support.harness.source_tree import copy_sources
 
@@ -135,17 +135,7 @@ def test_a_node_of_a_cluster_tells_of_edits(monkeypatch: pytest.MonkeyPatch) -> 
 
 def asked() -> tuple[Experiment, list[Trial]]:
     """A trial of the bundled model, of which no engine is started here."""
-    content = {
-        "name": "x",
-        "model": "demo",
-        "backends": ["scripted"],
-        "workloads": ["gsm8k"],
-        "load": [{"kind": "closed", "concurrency": 1}],
-        "requests": 2,
-        "repeats": 1,
-        "slo": {"ttft_ms": 100},
-    }
-    found = wiring.resolve(parse_experiment(content, "x.yaml", wiring.known()))
+    found = resolved("demo", requests=2, repeats=1, slo={"ttft_ms": 100})
     return found, found.trials()
 
 
