@@ -36,8 +36,6 @@ def as_file(
     """
     trial, backend = record.trial, record.backend
     load, generations = trial.load, record.generations
-    done = [g for g in generations if g.commit_ns and g.finished in ("stop", "length")]
-    answered = {g.request_id for g in done}
     _, tokens = asked_prompts([g.request_id for g in generations], prompts)
     found = {
         "date": datetime.fromisoformat(record.started_at).strftime(DATE)
@@ -58,6 +56,29 @@ def as_file(
             for name, value in as_vllm_bench(requests, trial.slo, tokens).items()
         },
         "input_lens": None if np.isnan(tokens).any() else tokens.astype(int).tolist(),
+        **_details(record),
+        "decodebench": {
+            "key": record.key,
+            "workload": trial.workload.name,
+            "load": load.label(),
+            "repeat": trial.repeat,
+            "label": row["label"],
+            "valid": row["valid"],
+            "validity": list(row["invalid_reasons"]),
+        },
+    }
+    if load.is_open:
+        # of a closed loop it would be the wait for a place, which nobody stamps
+        found["queue_times"] = [(g.submitted_ns - g.scheduled_ns) / NS for g in generations]
+    return found
+
+
+def _details(record: TrialRecord) -> dict[str, list[Any]]:
+    """What `--save-detailed` adds of the answers, in the order of the requests."""
+    generations = record.generations
+    done = [g for g in generations if g.commit_ns and g.finished in ("stop", "length")]
+    answered = {g.request_id for g in done}
+    return {
         "output_lens": [len(g.token_ids) if g.request_id in answered else 0 for g in generations],
         "ttfts": [
             (g.commit_ns[0] - g.submitted_ns) / NS if g.request_id in answered else 0.0
@@ -74,17 +95,4 @@ def as_file(
         "errors": [
             "" if g.request_id in answered else g.error or "did not end" for g in generations
         ],
-        "decodebench": {
-            "key": record.key,
-            "workload": trial.workload.name,
-            "load": load.label(),
-            "repeat": trial.repeat,
-            "label": row["label"],
-            "valid": row["valid"],
-            "validity": list(row["invalid_reasons"]),
-        },
     }
-    if load.is_open:
-        # of a closed loop it would be the wait for a place, which nobody stamps
-        found["queue_times"] = [(g.submitted_ns - g.scheduled_ns) / NS for g in generations]
-    return found

@@ -148,6 +148,19 @@ def make_record(
     )
 
 
+def prompt_rows(found: ForeignLoad) -> list[dict[str, Any]]:
+    """What the store keeps of a load's prompts: lengths, which are all that its tool tells."""
+    return [
+        {
+            "request_id": f"{i}",
+            "prompt_text": None,
+            "prompt_tokens": one.prompt_tokens or None,
+            "answer": None,
+        }
+        for i, one in enumerate(found.requests)
+    ]
+
+
 def _generation(name: str, one: ForeignRequest) -> Generation:
     sent = round(one.sent_s * NS)
     due = sent if one.due_s is None else min(sent, round(one.due_s * NS))

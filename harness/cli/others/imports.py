@@ -40,7 +40,7 @@ def import_results(
     from harness.cli.cells.outcome import tell_results
     from harness.core.nouns import Slo
     from results.imports.files import read_foreign
-    from results.imports.foreign import experiment_of, imported_cell, make_record
+    from results.imports.foreign import experiment_of, imported_cell, make_record, prompt_rows
     from results.store.folder import Store
 
     names = _names(files, label or ())
@@ -64,17 +64,7 @@ def import_results(
             made_of = experiment_of(out.resolve().name, records, names[0])
             store.write_experiment(yaml.safe_dump(made_of, sort_keys=False))
             for record, (_, load) in zip(records, loads, strict=True):
-                # lengths are all that such a file knows of its prompts
-                rows = [
-                    {
-                        "request_id": generation.request_id,
-                        "prompt_text": None,
-                        "prompt_tokens": one.prompt_tokens or None,
-                        "answer": None,
-                    }
-                    for generation, one in zip(record.generations, load.requests, strict=True)
-                ]
-                store.write_prompts(str(record.trial.workload.checksum), rows)
+                store.write_prompts(str(record.trial.workload.checksum), prompt_rows(load))
                 store.write(record)
         except OSError as error:
             raise UserError(f"{out}: cannot be written: {error.strerror or error}") from None
