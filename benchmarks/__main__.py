@@ -36,6 +36,7 @@ class Script:
 
 SCRIPTS = (
     Script("load_loop", "--seconds 1 --commits 20000"),
+    Script("pace", "--seconds 4 --pairs 50 --gap 1"),
     Script("results_scale", "--trials 4 --requests 50"),
     Script("gate/power", "--quick"),
     Script("soundness/interval_coverage", "--experiments 20 --seeds 1 --requests 16"),
