@@ -111,7 +111,7 @@ class HttpBackend(Backend):
         capabilities = {SERVER}
         if dialect.reports_cache:
             capabilities.add(CACHE_TELEMETRY)
-        if dialect.resets_cache:
+        if dialect.resets_cache and not dialect.has_connector:
             capabilities.add(COLD_RESET)
         if not dialect.ignores_eos:
             capabilities.add(ENDS_AT_EOS)

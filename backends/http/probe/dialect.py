@@ -12,6 +12,7 @@ from backends.http.probe.server import (
     ask,
     find_model,
     find_version,
+    has_connector,
     reset_cache,
     tokenize,
 )
@@ -50,6 +51,8 @@ class Dialect:
     takes it."""
     reports_cache: bool
     resets_cache: bool
+    has_connector: bool
+    """Whether a KV connector holds prompts beside the cache, which may outlast a reset."""
     ignores_eos: bool
     """Whether it takes the field; a strict server refuses every request that has it."""
 
@@ -109,6 +112,7 @@ async def probe(
                 extras=extras,
                 reports_cache=any(_reports_cache(event) for event in events),
                 resets_cache=await reset_cache(server) is not None,
+                has_connector=await has_connector(server),
                 ignores_eos=endless is not None,
             )
     raise UserError(f"backend 'http': {server.base_url} refused a test request: {refusal}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,9 @@ from harness.core.errors import UnavailableError, UserError, nearest
 
 REFUSED = (400, 422)
 BUSY = 429
+RESET = "/reset_prefix_cache?reset_external=true"
+CONNECTOR = re.compile(rb"^vllm:external_prefix_cache_queries(?:_total)?(?:\{.*\})? (\S+)$", re.M)
+"""Prompt tokens that vLLM has looked up in a KV connector, by its metrics; 0 without one."""
 BROKEN_OFF = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError)
 
 
@@ -111,15 +115,31 @@ async def find_version(server: Server) -> str:
 
 
 async def reset_cache(server: Server) -> bool | None:
-    """Ask a vLLM server to drop its prefix cache: whether it did, None when it has no such call."""
+    """Ask a vLLM server to drop its prefix cache, and what a KV connector holds beside it: whether
+    it did, None when it has no such call.
+
+    A version that says so (vLLM 0.26 and later) takes a connector that is not there for an empty
+    one; an older one may not know the second part (`has_connector`).
+    """
     try:
-        async with server.session.post(f"{server.root}/reset_prefix_cache") as response:
+        async with server.session.post(f"{server.root}{RESET}") as response:
             if response.status != 200:
                 return None
             answer = json.loads(await response.read() or b"{}")
             return bool(answer.get("success", True))
     except (aiohttp.ClientError, OSError, ValueError, AttributeError):
         return None
+
+
+async def has_connector(server: Server) -> bool:
+    """Whether a vLLM server looks prompts up in a KV connector (offloading, LMCache), once it has
+    had some. Not all of these drop what they hold, and the server says all the same that it did."""
+    try:
+        async with server.session.get(f"{server.root}/metrics") as response:
+            told = await response.read()
+        return any(float(count) > 0 for count in CONNECTOR.findall(told))
+    except (aiohttp.ClientError, OSError, ValueError):
+        return False
 
 
 def _lost(line: str, error: Exception, *, reached: bool) -> UserError:
