@@ -21,6 +21,7 @@ counts, no ids), or our own tokenizer over each chunk's text (about right: a chu
 token, and the stop token is not seen)."""
 LONGEST_EVENT = 16 * 2**20
 SHOWN = 200
+THOUGHT, THOUGHT_ENDS = "<think>", "</think>"
 FINISH: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
@@ -93,6 +94,9 @@ class StreamedAnswer:
     done: bool = False
     """Nothing more is to come."""
     texts: list[str] = field(default_factory=list)
+    """The answer's text, its thoughts between tags where the server tells them apart."""
+    thinks: bool = False
+    """Whether `texts` ends within a thought."""
     server_tokens: int | None = None
     cached_tokens: int | None = None
 
@@ -108,12 +112,13 @@ class StreamedAnswer:
             self.done = self.finished is not None and "usage" in chunk
             return ()
         choice = chunk["choices"][0]
-        text = chunk_text(choice)
+        thought, said = chunk_parts(choice)
+        text = thought + said
         tokens = self._tokens(choice, text)
         self.brings = bool(text if self.counting == "tokenizer" else tokens)
         if tokens and self.finished is not None:
             raise StreamError("tokens after the finish_reason")
-        self.texts.append(text)
+        self.texts.append(self._marked(thought, said))
         self.tokens += len(tokens)
         if self.tokens > self.max_new_tokens:
             raise StreamError(f"{self.tokens} tokens, {self.max_new_tokens} asked for")
@@ -126,6 +131,16 @@ class StreamedAnswer:
         if self.counted > self.tokens:
             counts[COUNTED_TOKENS] = self.counted
         return {name: count for name, count in counts.items() if count is not None}
+
+    def _marked(self, thought: str, said: str) -> str:
+        """The text with the tags that a server takes away, so that it reads as elsewhere."""
+        told = ""
+        for part, thinks in ((thought, True), (said, False)):
+            if part and thinks != self.thinks:
+                told += THOUGHT if thinks else THOUGHT_ENDS
+                self.thinks = thinks
+            told += part
+        return told
 
     def _tokens(self, choice: dict[str, Any], text: str) -> tuple[int, ...]:
         if self.counting == "ids":
@@ -223,13 +238,22 @@ def finish_of(choice: dict[str, Any]) -> FinishReason | None:
 
 def chunk_text(choice: dict[str, Any]) -> str:
     """The text of a completion's or a chat's chunk, reasoning included."""
+    return "".join(chunk_parts(choice))
+
+
+def chunk_parts(choice: dict[str, Any]) -> tuple[str, str]:
+    """(reasoning, answer) of a completion's or a chat's chunk."""
     delta = choice.get("delta")
     if delta is None and isinstance(plain := choice.get("text"), str):
-        return plain
+        return "", plain
     source = delta if isinstance(delta, dict) else choice
     thought, also = source.get("reasoning_content"), source.get("reasoning")
     # servers that go over from the one name to the other send the text under both
-    parts = (thought, None if also == thought else also, source.get("content"), source.get("text"))
+    thoughts = (thought, None if also == thought else also)
+    return _joined(thoughts), _joined((source.get("content"), source.get("text")))
+
+
+def _joined(parts: Sequence[Any]) -> str:
     return "".join(part for part in parts if isinstance(part, str))
 
 

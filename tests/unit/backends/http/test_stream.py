@@ -157,3 +157,24 @@ def test_a_thought_under_two_names_is_one(
 ) -> None:
     delta = {"reasoning_content": thought, "reasoning": other, "content": " yes"}
     assert http_stream.chunk_text({"delta": delta}) == text
+
+
+@pytest.mark.parametrize(
+    ("deltas", "text"),
+    [
+        ([{"reasoning": "hm"}, {"reasoning": ", so"}, {"content": "y"}], "<think>hm, so</think>y"),
+        ([{"reasoning_content": "hm", "content": "y"}, {"content": "."}], "<think>hm</think>y."),
+        ([{"reasoning": "hm"}, {"content": ""}, {"content": None}], "<think>hm"),
+        ([{"reasoning": ""}, {"content": "yes"}], "yes"),
+        ([{"reasoning": "a"}, {"content": "b"}] * 2, "<think>a</think>b<think>a</think>b"),
+    ],
+    ids=["one after the other", "in one chunk", "cut off", "no thought", "two thoughts"],
+)
+def test_thoughts_that_a_server_tells_apart_stand_between_tags(
+    deltas: list[dict[str, str | None]], text: str
+) -> None:
+    """As where the model's own tokens are decoded: else a thought would be scored as an answer."""
+    answer = StreamedAnswer("tokenizer", 64, str.split)  # type: ignore[arg-type]
+    for delta in deltas:
+        answer.read(json.dumps({"choices": [{"delta": delta}]}).encode())
+    assert "".join(answer.texts) == text
