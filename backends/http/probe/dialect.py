@@ -37,6 +37,10 @@ PINNED: Mapping[str, Any] = {"repetition_penalty": 1.0, "top_k": -1, "min_p": 0.
 """Sampling that an experiment does not have, turned off: a server fills in what a request leaves
 open, vLLM's from the model's `generation_config.json`."""
 
+REPEATED = 200
+"""Makes of the probe's short prompt one that no cache is too coarse for: blocks have 16 to 256
+tokens, and SGLang and older versions of vLLM tell of no tokens only by saying nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -104,13 +108,14 @@ async def probe(
                     check_texts(where, [events, endless or ()], tokenizer)
                 else:
                     check_ids(where, await tokenize(server, model, SENTENCE), tokenizer)
+            content = {**body(form, extras, False), "model": model}
             return Dialect(
                 model=model,
                 version=await find_version(server),
                 prompt=form,
                 counting=counting or "tokenizer",
                 extras=extras,
-                reports_cache=any(_reports_cache(event) for event in events),
+                reports_cache=await _counts_cached(server, path, content, events),
                 resets_cache=await reset_cache(server) is not None,
                 has_connector=await has_connector(server),
                 ignores_eos=endless is not None,
@@ -143,6 +148,27 @@ def _runs(event: Mapping[str, Any]) -> bool:
         return False
     count = usage.get("completion_tokens")
     return isinstance(count, int) and count > 0
+
+
+async def _counts_cached(
+    server: Server, path: str, content: Mapping[str, Any], events: Sequence[dict[str, Any]]
+) -> bool:
+    """Whether the server counts cached prompt tokens: in these chunks or, as some do only where
+    there are any, in those of a longer prompt that is asked twice."""
+    longer = {**content}
+    if "messages" in content:
+        longer["messages"] = [
+            {**said, "content": said["content"] * REPEATED} for said in content["messages"]
+        ]
+    else:
+        longer["prompt"] = content["prompt"] * REPEATED
+    found = list(events)
+    for _ in range(2):
+        if any(map(_reports_cache, found)):
+            return True
+        with contextlib.suppress(UserError):  # such as for a prompt that is too long
+            found = (await ask(server, path, longer))[0] or []
+    return any(map(_reports_cache, found))
 
 
 def _reports_cache(event: Mapping[str, Any]) -> bool:
