@@ -229,16 +229,18 @@ class HttpBackend(Backend):
             raise UserError("backend 'http': api 'chat' needs a model with a tokenizer")
         limit = min(PROBE_TIMEOUT_S, settings["timeout_s"])
 
-        async def once() -> Dialect:
+        async def once(*, again: bool) -> Dialect:
             async with asyncio.timeout(limit), connect(self._base_url, self._key) as server:
-                return await probe(server, settings["model"], path, body, self._tokenizer)
+                return await probe(
+                    server, settings["model"], path, body, self._tokenizer, again=again
+                )
 
         try:
             for wait_s in WAITS_S:
                 with contextlib.suppress(UnavailableError):
-                    return await once()
+                    return await once(again=True)
                 await asyncio.sleep(wait_s)
-            return await once()
+            return await once(again=False)
         except TimeoutError:
             told = f"backend 'http': {self._base_url} did not answer within {limit:g} s"
             raise UnavailableError(told, reached=False) from None

@@ -18,6 +18,8 @@ from harness.core.errors import UnavailableError, UserError, nearest
 
 REFUSED = (400, 422)
 BUSY = 429
+FIRM = (401, 403, BUSY)
+"""Of who asks and how often, whatever is asked."""
 RESET = "/reset_prefix_cache?reset_external=true"
 CONNECTOR = re.compile(rb"^vllm:external_prefix_cache_queries(?:_total)?(?:\{.*\})? (\S+)$", re.M)
 """Prompt tokens that vLLM has looked up in a KV connector, by its metrics; 0 without one."""
@@ -53,28 +55,38 @@ async def connect(base_url: str, key: str | None) -> AsyncIterator[Server]:
         yield Server(session, base_url)
 
 
-async def ask(
-    server: Server, path: str, content: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]] | None, str]:
-    """(the chunks, "") or (None, why the server refused this form of the request)."""
+class AskError(Exception):
+    """A request for an answer that brought none: `error` is what to tell of it, `status` HTTP's,
+    None where the connection broke off or what came was no answer."""
+
+    def __init__(self, error: UserError, status: int | None = None) -> None:
+        super().__init__(str(error))
+        self.error, self.status = error, status
+
+
+async def ask(server: Server, path: str, content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The chunks of an answer. Raises `AskError`."""
     where = f"backend 'http': {server.base_url}/{path}"
     try:
         async with server.session.post(
             f"{server.base_url}/{path}", json=content, allow_redirects=False
         ) as response:
             if response.status in REFUSED:
-                return None, await _refusal_of(response)
+                told = f"refused a test request: {await _refusal_of(response)}"
+                refused = UserError(f"backend 'http': {server.base_url} {told}")
+                raise AskError(refused, response.status)
             if (encoding := response.headers.get("Content-Encoding", "identity")) != "identity":
-                raise UserError(f"{where}: the answer is encoded ({encoding}), unasked")
+                raise AskError(UserError(f"{where}: the answer is encoded ({encoding}), unasked"))
             if not _is_stream(response):
-                raise await _refused(where, response)
+                raise AskError(await _refused(where, response), response.status)
             reader = EventReader()
             events = reader.feed(await response.read()) + reader.finish()
-        return [parse_chunk(event) for event in events if event.strip() != b"[DONE]"], ""
+        return [parse_chunk(event) for event in events if event.strip() != b"[DONE]"]
     except StreamError as error:
-        raise UserError(f"{where}: {error}") from None
+        raise AskError(UserError(f"{where}: {error}")) from None
     except (aiohttp.ClientError, OSError) as error:
-        raise _lost(f"{where}: {str(error) or type(error).__name__}", error, reached=True) from None
+        lost = _lost(f"{where}: {str(error) or type(error).__name__}", error, reached=True)
+        raise AskError(lost) from None
 
 
 async def find_model(server: Server, name: str | None) -> str:
