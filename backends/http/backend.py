@@ -10,12 +10,12 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from backends.checkpoints import models
 from backends.http.client import CONNECT_TIMEOUT_S, Client
+from backends.http.encoders import Encode, encode, encoders
 from backends.http.route import find_route
 from backends.http.stream import StreamedAnswer
 from backends.http.workers import ClientProcesses
@@ -82,6 +82,9 @@ class HttpBackend(Backend):
         except OSError as error:
             told = f"backend 'http': {self._base_url}: {error}"
             raise UnavailableError(told, reached=True) from None
+        self._encoders: tuple[Encode | None, Encode | None] = (None, None)
+        if self._dialect.counting == "tokenizer":
+            self._encoders = encoders(tokenizer)
         self._client: Client | ClientProcesses = Client(self._route, settings["timeout_s"])
         self._payloads: dict[str, bytes] = {}
         self.info = self._describe()
@@ -187,11 +190,7 @@ class HttpBackend(Backend):
             self._client = ClientProcesses(self._route, timeout_s, clients)
 
     def _answer(self, request: Request) -> StreamedAnswer:
-        encode = None if self._tokenizer is None else partial(_encode, self._tokenizer)
-        counting = self._dialect.counting
-        return StreamedAnswer(
-            counting, request.max_new_tokens, encode if counting == "tokenizer" else None
-        )
+        return StreamedAnswer(self._dialect.counting, request.max_new_tokens, *self._encoders)
 
     def _payload(self, request: Request) -> bytes:
         dialect = self._dialect
@@ -218,7 +217,7 @@ class HttpBackend(Backend):
         def body(form: str, extras: Mapping[str, Any], ignore_eos: bool) -> dict[str, Any]:
             ids: tuple[int, ...] = PROBE_IDS
             if form != "ids":
-                ids = tuple(_encode(self._tokenizer, PROBE_TEXT))
+                ids = tuple(encode(self._tokenizer, PROBE_TEXT))
             tokens = LONGER_PROBE if ignore_eos else PROBE_TOKENS
             asked = Request("probe", ids, tokens, ignore_eos=ignore_eos)
             return self._body(form, asked, extras)
@@ -278,10 +277,6 @@ class HttpBackend(Backend):
     def _redact(self, line: str) -> str:
         """Keep the key out of stored errors, should the server echo it."""
         return line.replace(self._key, "***") if self._key else line
-
-
-def _encode(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer.encode(text, add_special_tokens=False))
 
 
 def most_at_once(arrivals_s: Sequence[float], within_s: float) -> int:

@@ -6,12 +6,13 @@ Nothing here waits or times; `backends.http.client` feeds it bytes as they arriv
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
+from backends.http.encoders import Encode
 from harness.core.names import CACHED_TOKENS, COUNTED_TOKENS, SERVER_TOKENS
 from harness.core.nouns import UNKNOWN_TOKEN, FinishReason
 
@@ -81,8 +82,10 @@ class StreamedAnswer:
 
     counting: Counting
     max_new_tokens: int
-    encode: Callable[[str], Sequence[int]] | None = None
+    encode: Encode | None = None
     """Text to token ids, for counting "tokenizer"."""
+    encode_on: Encode | None = None
+    """The same of text that goes on, where that differs (`encoders`)."""
     tokens: int = 0
     """Booked so far."""
     counted: int = 0
@@ -157,7 +160,11 @@ class StreamedAnswer:
             return (UNKNOWN_TOKEN,) * new
         if self.encode is None:
             raise ValueError("counting 'tokenizer' needs a tokenizer")
-        self.counted += len(self.encode(text)) if text else 0
+        if text:
+            readings = [self.encode_on or self.encode]
+            if not self.counted:  # a first chunk may have its blank taken away, or not
+                readings.append(self.encode)
+            self.counted += min(len(encode(text)) for encode in readings)
         # The last token waits for the end: a count that runs too high leaves none for the last
         # text, which would then have no stamp.
         most = self.max_new_tokens - (finish_of(choice) is None)
