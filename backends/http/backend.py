@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-import contextlib
 import math
 import os
 import time
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from backends.http.probe.dialect import Dialect
 
 PATHS = {"completions": "completions", "chat": "chat/completions"}
-PROBE_TIMEOUT_S = 60.0
 WAITS_S = (0.5, 1.5, 3.0)
 """Between the tries to reach a server: one that is busy or starts anew is there again by then."""
 PROBE_IDS = (1, 1)
@@ -204,7 +202,7 @@ class HttpBackend(Backend):
         from backends.http.probe.server import connect, reset_cache
 
         give_up = time.monotonic() + RESET_TIMEOUT_S
-        async with connect(self._base_url, self._key) as server:
+        async with connect(self._base_url, self._key, RESET_TIMEOUT_S) as server:
             while not await reset_cache(server):
                 if time.monotonic() > give_up:
                     raise RuntimeError(f"{self._base_url} does not drop its prefix cache")
@@ -212,7 +210,7 @@ class HttpBackend(Backend):
 
     async def _probe(self) -> Dialect:
         from backends.http.probe.dialect import probe
-        from backends.http.probe.server import connect
+        from backends.http.probe.server import TooSlowError, connect
 
         def body(form: str, extras: Mapping[str, Any], ignore_eos: bool) -> dict[str, Any]:
             ids: tuple[int, ...] = PROBE_IDS
@@ -226,23 +224,21 @@ class HttpBackend(Backend):
         path = PATHS[settings["api"]]
         if settings["api"] == "chat" and self._tokenizer is None:
             raise UserError("backend 'http': api 'chat' needs a model with a tokenizer")
-        limit = min(PROBE_TIMEOUT_S, settings["timeout_s"])
 
         async def once(*, again: bool) -> Dialect:
-            async with asyncio.timeout(limit), connect(self._base_url, self._key) as server:
+            async with connect(self._base_url, self._key, settings["timeout_s"]) as server:
                 return await probe(
                     server, settings["model"], path, body, self._tokenizer, again=again
                 )
 
-        try:
-            for wait_s in WAITS_S:
-                with contextlib.suppress(UnavailableError):
-                    return await once(again=True)
+        for wait_s in WAITS_S:
+            try:
+                return await once(again=True)
+            except TooSlowError:
+                raise
+            except UnavailableError:
                 await asyncio.sleep(wait_s)
-            return await once(again=False)
-        except TimeoutError:
-            told = f"backend 'http': {self._base_url} did not answer within {limit:g} s"
-            raise UnavailableError(told, reached=False) from None
+        return await once(again=False)
 
     def _body(self, form: str, request: Request, extras: Mapping[str, Any]) -> dict[str, Any]:
         """What a request asks for, but for the model and stops; the user's `extra_body` wins."""

@@ -12,6 +12,7 @@ from backends.http.probe.server import (
     REFUSED,
     AskError,
     Server,
+    TooSlowError,
     ask,
     find_model,
     find_version,
@@ -114,7 +115,8 @@ async def probe(
         return await _agree(asker, "chat" if is_chat else "ids", tokenizer)
     except AskError as error:
         failed = error
-    passes = again and isinstance(failed.error, UnavailableError)
+    # what another try may bring, or would only wait for once more
+    passes = isinstance(failed.error, UnavailableError if again else TooSlowError)
     if is_chat or tokenizer is None or passes or failed.status in FIRM:
         raise failed.error
     try:

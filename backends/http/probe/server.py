@@ -20,6 +20,8 @@ REFUSED = (400, 422)
 BUSY = 429
 FIRM = (401, 403, BUSY)
 """Of who asks and how often, whatever is asked."""
+PATIENCE_S = 60.0
+"""For an answer that needs no model."""
 RESET = "/reset_prefix_cache?reset_external=true"
 CONNECTOR = re.compile(rb"^vllm:external_prefix_cache_queries(?:_total)?(?:\{.*\})? (\S+)$", re.M)
 """Prompt tokens that vLLM has looked up in a KV connector, by its metrics; 0 without one."""
@@ -32,6 +34,8 @@ class Server:
 
     session: aiohttp.ClientSession
     base_url: str
+    timeout_s: float
+    """For an answer of the model's, which a server may have to load first."""
 
     @property
     def root(self) -> str:
@@ -40,19 +44,27 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def connect(base_url: str, key: str | None) -> AsyncIterator[Server]:
+async def connect(base_url: str, key: str | None, timeout_s: float) -> AsyncIterator[Server]:
     """A pool of connections, by the way that requests take (`find_proxy`)."""
     headers = {"Accept-Encoding": "identity"}
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=tls_context()),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+        timeout=_limit(min(PATIENCE_S, timeout_s)),
         headers=headers,
         auto_decompress=False,
         proxy=find_proxy(base_url),
     ) as session:
-        yield Server(session, base_url)
+        yield Server(session, base_url, timeout_s)
+
+
+def _limit(timeout_s: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+
+
+class TooSlowError(UnavailableError):
+    """Another try would be waited for as long."""
 
 
 class AskError(Exception):
@@ -69,7 +81,10 @@ async def ask(server: Server, path: str, content: Mapping[str, Any]) -> list[dic
     where = f"backend 'http': {server.base_url}/{path}"
     try:
         async with server.session.post(
-            f"{server.base_url}/{path}", json=content, allow_redirects=False
+            f"{server.base_url}/{path}",
+            json=content,
+            allow_redirects=False,
+            timeout=_limit(server.timeout_s),
         ) as response:
             if response.status in REFUSED:
                 told = f"refused a test request: {await _refusal_of(response)}"
@@ -85,8 +100,7 @@ async def ask(server: Server, path: str, content: Mapping[str, Any]) -> list[dic
     except StreamError as error:
         raise AskError(UserError(f"{where}: {error}")) from None
     except (aiohttp.ClientError, OSError) as error:
-        lost = _lost(f"{where}: {str(error) or type(error).__name__}", error, reached=True)
-        raise AskError(lost) from None
+        raise AskError(_lost(where, error, server.timeout_s)) from None
 
 
 async def find_model(server: Server, name: str | None) -> str:
@@ -101,8 +115,8 @@ async def find_model(server: Server, name: str | None) -> str:
             listed = json.loads(await response.read())["data"]
             served = [str(entry["id"]) for entry in listed]
     except (aiohttp.ClientError, OSError) as error:
-        told = f"{where}: no server answers there ({str(error) or type(error).__name__})"
-        raise _lost(told, error, reached=False) from None
+        limit_s = min(PATIENCE_S, server.timeout_s)
+        raise _lost(where, error, limit_s, reached=False) from None
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{where}/models: not an OpenAI-compatible answer") from None
     if name is not None:
@@ -121,7 +135,7 @@ async def find_version(server: Server) -> str:
             called = response.headers.get("Server", "")
             if response.status == 200:
                 return f"vllm {json.loads(await response.read())['version']}"
-    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
+    except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
         return "unknown"
     return called or "unknown"
 
@@ -154,9 +168,13 @@ async def has_connector(server: Server) -> bool:
         return False
 
 
-def _lost(line: str, error: Exception, *, reached: bool) -> UserError:
-    """The error for a connection that was not to be had or broke off. But for a certificate, of
-    which another try finds the same, it may be there later."""
+def _lost(where: str, error: Exception, limit_s: float, *, reached: bool = True) -> UserError:
+    """The error for a connection that was not to be had, broke off or was silent for `limit_s`. But
+    for a certificate, of which another try finds the same, it may be there later."""
+    if type(error) is TimeoutError:  # those to connect are of other types
+        return TooSlowError(f"{where} did not answer within {limit_s:g} s", reached=reached)
+    why = str(error) or type(error).__name__
+    line = f"{where}: {why}" if reached else f"{where}: no server answers there ({why})"
     if isinstance(error, BROKEN_OFF) and not isinstance(error, aiohttp.ClientSSLError):
         return UnavailableError(line, reached=reached)
     return UserError(line)
