@@ -112,11 +112,12 @@ async def find_model(server: Server, name: str | None) -> str:
                 return name
             if response.status != 200:
                 raise await _refused(f"{where}/models", response)
-            listed = json.loads(await response.read())["data"]
-            served = [str(entry["id"]) for entry in listed]
+            listed = await response.read()
     except (aiohttp.ClientError, OSError) as error:
         limit_s = min(PATIENCE_S, server.timeout_s)
         raise _lost(where, error, limit_s, reached=False) from None
+    try:
+        served = [str(entry["id"]) for entry in json.loads(listed)["data"]]
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{where}/models: not an OpenAI-compatible answer") from None
     if name is not None:

@@ -209,6 +209,7 @@ def test_the_probe_takes_the_way_that_requests_take(
         ({"all_proxy": "socks5://me:secret@x:1"}, r"\$all_proxy: expected http.* got socks5://"),
         ({"http_proxy": "https://x:1"}, r"\$http_proxy: expected http.* got https://"),
         ({"http_proxy": "http://:1"}, r"\$http_proxy: expected http"),
+        ({"http_proxy": "http://x..y:1"}, r"\$http_proxy: expected http"),
         ({"http_proxy": "http://x:99999"}, r"\$no_proxy with far\.test in it does without"),
     ],
 )
