@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-import contextlib
 import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from backends.checkpoints import models
 from backends.http.client import CONNECT_TIMEOUT_S, Client
+from backends.http.encoders import Encode, encode, encoders
 from backends.http.route import find_route
 from backends.http.stream import StreamedAnswer
 from backends.http.workers import ClientProcesses
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from backends.http.probe.dialect import Dialect
 
 PATHS = {"completions": "completions", "chat": "chat/completions"}
-PROBE_TIMEOUT_S = 60.0
 WAITS_S = (0.5, 1.5, 3.0)
 """Between the tries to reach a server: one that is busy or starts anew is there again by then."""
 PROBE_IDS = (1, 1)
@@ -82,6 +80,9 @@ class HttpBackend(Backend):
         except OSError as error:
             told = f"backend 'http': {self._base_url}: {error}"
             raise UnavailableError(told, reached=True) from None
+        self._encoders: tuple[Encode | None, Encode | None] = (None, None)
+        if self._dialect.counting == "tokenizer":
+            self._encoders = encoders(tokenizer)
         self._client: Client | ClientProcesses = Client(self._route, settings["timeout_s"])
         self._payloads: dict[str, bytes] = {}
         self.info = self._describe()
@@ -111,7 +112,7 @@ class HttpBackend(Backend):
         capabilities = {SERVER}
         if dialect.reports_cache:
             capabilities.add(CACHE_TELEMETRY)
-        if dialect.resets_cache:
+        if dialect.resets_cache and not dialect.has_connector:
             capabilities.add(COLD_RESET)
         if not dialect.ignores_eos:
             capabilities.add(ENDS_AT_EOS)
@@ -187,11 +188,7 @@ class HttpBackend(Backend):
             self._client = ClientProcesses(self._route, timeout_s, clients)
 
     def _answer(self, request: Request) -> StreamedAnswer:
-        encode = None if self._tokenizer is None else partial(_encode, self._tokenizer)
-        counting = self._dialect.counting
-        return StreamedAnswer(
-            counting, request.max_new_tokens, encode if counting == "tokenizer" else None
-        )
+        return StreamedAnswer(self._dialect.counting, request.max_new_tokens, *self._encoders)
 
     def _payload(self, request: Request) -> bytes:
         dialect = self._dialect
@@ -205,7 +202,7 @@ class HttpBackend(Backend):
         from backends.http.probe.server import connect, reset_cache
 
         give_up = time.monotonic() + RESET_TIMEOUT_S
-        async with connect(self._base_url, self._key) as server:
+        async with connect(self._base_url, self._key, RESET_TIMEOUT_S) as server:
             while not await reset_cache(server):
                 if time.monotonic() > give_up:
                     raise RuntimeError(f"{self._base_url} does not drop its prefix cache")
@@ -213,12 +210,12 @@ class HttpBackend(Backend):
 
     async def _probe(self) -> Dialect:
         from backends.http.probe.dialect import probe
-        from backends.http.probe.server import connect
+        from backends.http.probe.server import TooSlowError, connect
 
         def body(form: str, extras: Mapping[str, Any], ignore_eos: bool) -> dict[str, Any]:
             ids: tuple[int, ...] = PROBE_IDS
             if form != "ids":
-                ids = tuple(_encode(self._tokenizer, PROBE_TEXT))
+                ids = tuple(encode(self._tokenizer, PROBE_TEXT))
             tokens = LONGER_PROBE if ignore_eos else PROBE_TOKENS
             asked = Request("probe", ids, tokens, ignore_eos=ignore_eos)
             return self._body(form, asked, extras)
@@ -227,21 +224,21 @@ class HttpBackend(Backend):
         path = PATHS[settings["api"]]
         if settings["api"] == "chat" and self._tokenizer is None:
             raise UserError("backend 'http': api 'chat' needs a model with a tokenizer")
-        limit = min(PROBE_TIMEOUT_S, settings["timeout_s"])
 
-        async def once() -> Dialect:
-            async with asyncio.timeout(limit), connect(self._base_url, self._key) as server:
-                return await probe(server, settings["model"], path, body, self._tokenizer)
+        async def once(*, again: bool) -> Dialect:
+            async with connect(self._base_url, self._key, settings["timeout_s"]) as server:
+                return await probe(
+                    server, settings["model"], path, body, self._tokenizer, again=again
+                )
 
-        try:
-            for wait_s in WAITS_S:
-                with contextlib.suppress(UnavailableError):
-                    return await once()
+        for wait_s in WAITS_S:
+            try:
+                return await once(again=True)
+            except TooSlowError:
+                raise
+            except UnavailableError:
                 await asyncio.sleep(wait_s)
-            return await once()
-        except TimeoutError:
-            told = f"backend 'http': {self._base_url} did not answer within {limit:g} s"
-            raise UnavailableError(told, reached=False) from None
+        return await once(again=False)
 
     def _body(self, form: str, request: Request, extras: Mapping[str, Any]) -> dict[str, Any]:
         """What a request asks for, but for the model and stops; the user's `extra_body` wins."""
@@ -276,10 +273,6 @@ class HttpBackend(Backend):
     def _redact(self, line: str) -> str:
         """Keep the key out of stored errors, should the server echo it."""
         return line.replace(self._key, "***") if self._key else line
-
-
-def _encode(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer.encode(text, add_special_tokens=False))
 
 
 def most_at_once(arrivals_s: Sequence[float], within_s: float) -> int:

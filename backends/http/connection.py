@@ -76,14 +76,15 @@ class Connection:
         return bool(self._unsent)
 
     def is_quiet(self) -> bool:
-        """Whether the server has neither closed nor said anything since the last answer."""
+        """Whether the server has neither closed nor said anything since the last answer. One that
+        has is of no more use."""
         try:
-            found = socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
-        except BlockingIOError:
+            self._socket.recv(1)  # through TLS, which sends session tickets when it likes
+        except (BlockingIOError, ssl.SSLWantReadError):
             return True
         except OSError:
             return False
-        return bool(found) and self._tls is not None  # TLS sends session tickets when it likes
+        return False
 
     def receive(self, wall_ahead_ns: int) -> tuple[bytes, int | None] | None:
         """(bytes, the kernel's stamp of the last of them), None when nothing is there, no bytes

@@ -125,6 +125,7 @@ def find_proxy(base_url: str) -> str | None:
     try:
         parts = urlsplit(url)
         is_http = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
+        (parts.hostname or "").encode("idna")  # as it is looked up
     except ValueError:
         is_http = False
     if not is_http:

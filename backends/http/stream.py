@@ -6,12 +6,13 @@ Nothing here waits or times; `backends.http.client` feeds it bytes as they arriv
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
+from backends.http.encoders import Encode
 from harness.core.names import CACHED_TOKENS, COUNTED_TOKENS, SERVER_TOKENS
 from harness.core.nouns import UNKNOWN_TOKEN, FinishReason
 
@@ -21,6 +22,7 @@ counts, no ids), or our own tokenizer over each chunk's text (about right: a chu
 token, and the stop token is not seen)."""
 LONGEST_EVENT = 16 * 2**20
 SHOWN = 200
+THOUGHT, THOUGHT_ENDS = "<think>", "</think>"
 FINISH: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
@@ -80,8 +82,10 @@ class StreamedAnswer:
 
     counting: Counting
     max_new_tokens: int
-    encode: Callable[[str], Sequence[int]] | None = None
+    encode: Encode | None = None
     """Text to token ids, for counting "tokenizer"."""
+    encode_on: Encode | None = None
+    """The same of text that goes on, where that differs (`encoders`)."""
     tokens: int = 0
     """Booked so far."""
     counted: int = 0
@@ -93,6 +97,9 @@ class StreamedAnswer:
     done: bool = False
     """Nothing more is to come."""
     texts: list[str] = field(default_factory=list)
+    """The answer's text, its thoughts between tags where the server tells them apart."""
+    thinks: bool = False
+    """Whether `texts` ends within a thought."""
     server_tokens: int | None = None
     cached_tokens: int | None = None
 
@@ -108,12 +115,13 @@ class StreamedAnswer:
             self.done = self.finished is not None and "usage" in chunk
             return ()
         choice = chunk["choices"][0]
-        text = chunk_text(choice)
+        thought, said = chunk_parts(choice)
+        text = thought + said
         tokens = self._tokens(choice, text)
         self.brings = bool(text if self.counting == "tokenizer" else tokens)
         if tokens and self.finished is not None:
             raise StreamError("tokens after the finish_reason")
-        self.texts.append(text)
+        self.texts.append(self._marked(thought, said))
         self.tokens += len(tokens)
         if self.tokens > self.max_new_tokens:
             raise StreamError(f"{self.tokens} tokens, {self.max_new_tokens} asked for")
@@ -126,6 +134,16 @@ class StreamedAnswer:
         if self.counted > self.tokens:
             counts[COUNTED_TOKENS] = self.counted
         return {name: count for name, count in counts.items() if count is not None}
+
+    def _marked(self, thought: str, said: str) -> str:
+        """The text with the tags that a server takes away, so that it reads as elsewhere."""
+        told = ""
+        for part, thinks in ((thought, True), (said, False)):
+            if part and thinks != self.thinks:
+                told += THOUGHT if thinks else THOUGHT_ENDS
+                self.thinks = thinks
+            told += part
+        return told
 
     def _tokens(self, choice: dict[str, Any], text: str) -> tuple[int, ...]:
         if self.counting == "ids":
@@ -142,7 +160,11 @@ class StreamedAnswer:
             return (UNKNOWN_TOKEN,) * new
         if self.encode is None:
             raise ValueError("counting 'tokenizer' needs a tokenizer")
-        self.counted += len(self.encode(text)) if text else 0
+        if text:
+            readings = [self.encode_on or self.encode]
+            if not self.counted:  # a first chunk may have its blank taken away, or not
+                readings.append(self.encode)
+            self.counted += min(len(encode(text)) for encode in readings)
         # The last token waits for the end: a count that runs too high leaves none for the last
         # text, which would then have no stamp.
         most = self.max_new_tokens - (finish_of(choice) is None)
@@ -223,13 +245,22 @@ def finish_of(choice: dict[str, Any]) -> FinishReason | None:
 
 def chunk_text(choice: dict[str, Any]) -> str:
     """The text of a completion's or a chat's chunk, reasoning included."""
+    return "".join(chunk_parts(choice))
+
+
+def chunk_parts(choice: dict[str, Any]) -> tuple[str, str]:
+    """(reasoning, answer) of a completion's or a chat's chunk."""
     delta = choice.get("delta")
     if delta is None and isinstance(plain := choice.get("text"), str):
-        return plain
+        return "", plain
     source = delta if isinstance(delta, dict) else choice
     thought, also = source.get("reasoning_content"), source.get("reasoning")
     # servers that go over from the one name to the other send the text under both
-    parts = (thought, None if also == thought else also, source.get("content"), source.get("text"))
+    thoughts = (thought, None if also == thought else also)
+    return _joined(thoughts), _joined((source.get("content"), source.get("text")))
+
+
+def _joined(parts: Sequence[Any]) -> str:
     return "".join(part for part in parts if isinstance(part, str))
 
 

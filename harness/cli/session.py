@@ -132,7 +132,7 @@ class EngineSession:
         if trial.model.shape:
             return texts, {}
         try:
-            return texts, self._scores(trial, texts)
+            return texts, self._scores(trial, texts, is_own=told is not None)
         except Exception as error:  # the answers took longer to make than their scores would
             with contextlib.suppress(OSError):  # a full disk must not hide the error itself
                 traceback.print_exception(error)
@@ -154,14 +154,17 @@ class EngineSession:
         told = f"{again} of {len(generations)} requests ask one of {len(distinct)} prompts again"
         return told + found if again else ""
 
-    def _scores(self, trial: Trial, texts: Mapping[str, str]) -> dict[str, dict[str, float]]:
-        """The task scores of answers by request id; keeps why some have none."""
+    def _scores(
+        self, trial: Trial, texts: Mapping[str, str], *, is_own: bool
+    ) -> dict[str, dict[str, float]]:
+        """The task scores of answers by request id; keeps why some have none. `is_own`: the texts
+        are the backend's, not decoded here."""
         asked = {prompt.request_id: prompt for prompt in self._load(trial)}
         answered = [asked[row_id(request_id, asked)] for request_id in texts]
         why: dict[int, str] = {}
         ids = list(texts)
-        # a chat server may tell thoughts and answers apart, and so takes the marks away
-        marked = trial.options.get("api") != "chat"
+        # a chat server's own text has both tags where it told a thought apart, and else no thought
+        marked = not is_own or trial.options.get("api") != "chat"
         found = scoring.score_all(
             trial.workload.name,
             [prompt.row.data for prompt in answered],

@@ -81,12 +81,16 @@ class FakeServer:
 
     tokenized: Any = None
     """What POST /tokenize answers; None: there is none."""
+    metrics = b""
+    """What GET /metrics answers; empty: there are none."""
 
     def __init__(self, play: Play = good, probe: Play | None = None) -> None:
         self.play = play
         self.models = ["m"]
         self.resets: list[bool] = []
         """What POST /reset_prefix_cache answers, one after the other; empty: there is none."""
+        self.asked_to_reset: list[str] = []
+        """The queries of those calls."""
         self.bodies: list[dict[str, Any]] = []
         self.headers: dict[str, str] = {}
         """Of the last request for an answer."""
@@ -133,12 +137,18 @@ class FakeServer:
     def answer_get(self, reply: FakeReply, path: str) -> None:
         if path == "/v1/models":
             reply.fail(200, {"data": [{"id": name} for name in self.models]})
+        elif path == "/metrics" and self.metrics:
+            reply.start(content_type="text/plain")
+            reply.send(self.metrics)
+            reply.end()
         else:
             reply.fail(404, {})
 
     def answer_post(self, reply: FakeReply, path: str) -> None:
+        path, _, query = path.partition("?")
         self.paths.append(path)
         if path == "/reset_prefix_cache":
+            self.asked_to_reset.append(query)
             if self.resets:
                 reply.fail(200, {"success": self.resets.pop(0)})
             else:

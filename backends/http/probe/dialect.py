@@ -8,16 +8,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from backends.http.probe.server import (
+    FIRM,
+    REFUSED,
+    AskError,
     Server,
+    TooSlowError,
     ask,
     find_model,
     find_version,
+    has_connector,
     reset_cache,
     tokenize,
 )
 from backends.http.probe.texts import SENTENCE, check_ids, check_texts
 from backends.http.stream import Counting, StreamError, chunk_text, finish_of
-from harness.core.errors import UserError
+from harness.core.errors import UnavailableError, UserError
 
 USAGE: Mapping[str, Any] = {"stream_options": {"include_usage": True}}
 RUNNING_USAGE: Mapping[str, Any] = {
@@ -36,6 +41,13 @@ PINNED: Mapping[str, Any] = {"repetition_penalty": 1.0, "top_k": -1, "min_p": 0.
 """Sampling that an experiment does not have, turned off: a server fills in what a request leaves
 open, vLLM's from the model's `generation_config.json`."""
 
+REPEATED = 200
+"""Makes of the probe's short prompt one that no cache is too coarse for: blocks have 16 to 256
+tokens, and SGLang and older versions of vLLM tell of no tokens only by saying nothing."""
+
+Form = Literal["ids", "text", "chat"]
+Body = Callable[[str, Mapping[str, Any], bool], dict[str, Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -43,75 +55,137 @@ class Dialect:
 
     model: str
     version: str
-    prompt: Literal["ids", "text", "chat"]
+    prompt: Form
     counting: Counting
     extras: Mapping[str, Any]
     """Fields of each request beside what is asked: one of `EXTRAS`, and `PINNED` where the server
     takes it."""
     reports_cache: bool
     resets_cache: bool
+    has_connector: bool
+    """Whether a KV connector holds prompts beside the cache, which may outlast a reset."""
     ignores_eos: bool
     """Whether it takes the field; a strict server refuses every request that has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asker:
+    """Test requests to one server."""
+
+    server: Server
+    path: str
+    model: str
+    body: Body
+
+    def content(
+        self, form: Form, extras: Mapping[str, Any], ignore_eos: bool = False
+    ) -> dict[str, Any]:
+        """A request's body."""
+        return {**self.body(form, extras, ignore_eos), "model": self.model}
+
+    async def ask(self, content: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        """The chunks, None where the server refuses this form of a request; raises `UserError`."""
+        try:
+            return await ask(self.server, self.path, content)
+        except AskError as failed:
+            if failed.status in REFUSED:
+                return None
+            raise failed.error from None
 
 
 async def probe(
     server: Server,
     name: str | None,
     path: str,
-    body: Callable[[str, Mapping[str, Any], bool], dict[str, Any]],
+    body: Body,
     tokenizer: Any,
+    *,
+    again: bool = False,
 ) -> Dialect:
     """Ask the server for its models, and for a few tokens in ever plainer terms until it agrees.
 
     `body(prompt form, extras, ignore_eos)` makes a request's body, but for `model`; `tokenizer` is
-    the model's, None where there is none. Raises `UserError` naming the server when it cannot be
-    used.
+    the model's, None where there is none. `again`: the caller tries again where the server may only
+    be busy; else one that fails at token ids in whatever way is asked with text. Raises `UserError`
+    naming the server when it cannot be used.
     """
-    model = await find_model(server, name)
-    forms: tuple[Literal["ids", "text", "chat"], ...] = ("ids", "text")
-    if path == "chat/completions":
-        forms = ("chat",)
-    refusal = "nothing was tried"
-    for form in forms[:1] if tokenizer is None else forms:
-        for extras in EXTRAS:
-            content = {**body(form, extras, False), "model": model}
-            events, refusal = await ask(server, path, content)
-            if events is None:
-                continue
-            counting = _counting(server, events)
-            if counting is None and extras is RUNNING_USAGE:
-                # all of a short answer may have come in one chunk, with its finish_reason
-                longer, _ = await ask(server, path, {**body(form, extras, True), "model": model})
-                with contextlib.suppress(UserError):
-                    counting = _counting(server, longer or ())
-            if counting is None and extras in EXTRAS[:2]:
-                continue
-            if counting is None and tokenizer is None:
-                raise UserError(
-                    f"backend 'http': {server.base_url} reports neither token ids nor running "
-                    "usage, and there is no tokenizer to count with"
-                )
-            pinned = {**extras, **PINNED}
-            taken, _ = await ask(server, path, {**body(form, pinned, False), "model": model})
-            extras = extras if taken is None else pinned
-            endless, _ = await ask(server, path, {**body(form, extras, True), "model": model})
-            if tokenizer is not None:
-                where = f"backend 'http': {server.base_url}"
-                if counting == "ids":
-                    check_texts(where, [events, endless or ()], tokenizer)
-                else:
-                    check_ids(where, await tokenize(server, model, SENTENCE), tokenizer)
-            return Dialect(
-                model=model,
-                version=await find_version(server),
-                prompt=form,
-                counting=counting or "tokenizer",
-                extras=extras,
-                reports_cache=any(_reports_cache(event) for event in events),
-                resets_cache=await reset_cache(server) is not None,
-                ignores_eos=endless is not None,
+    asker = _Asker(server, path, await find_model(server, name), body)
+    is_chat = path == "chat/completions"
+    try:
+        return await _agree(asker, "chat" if is_chat else "ids", tokenizer)
+    except AskError as error:
+        failed = error
+    # what another try may bring, or would only wait for once more
+    passes = isinstance(failed.error, UnavailableError if again else TooSlowError)
+    if is_chat or tokenizer is None or passes or failed.status in FIRM:
+        raise failed.error
+    try:
+        return await _agree(asker, "text", tokenizer)
+    except AskError as error:
+        raise (error if failed.status in REFUSED else failed).error from None
+
+
+async def _agree(asker: _Asker, form: Form, tokenizer: Any) -> Dialect:
+    """The most that the server takes with prompts of this form. Raises `AskError` where it answers
+    none, `UserError` where its answers are of no use."""
+    server = asker.server
+    refused = AskError(UserError(f"backend 'http': {server.base_url}: nothing was tried"))
+    for extras in EXTRAS:
+        try:
+            events = await ask(server, asker.path, asker.content(form, extras))
+        except AskError as error:
+            if error.status not in REFUSED:
+                raise
+            refused = error
+            continue
+        counting = _counting(server, events)
+        if counting is None and extras is RUNNING_USAGE:
+            # all of a short answer may have come in one chunk, with its finish_reason
+            longer = await asker.ask(asker.content(form, extras, True))
+            with contextlib.suppress(UserError):
+                counting = _counting(server, longer or ())
+        if counting is None and extras in EXTRAS[:2]:
+            continue
+        if counting is None and tokenizer is None:
+            raise UserError(
+                f"backend 'http': {server.base_url} reports neither token ids nor running "
+                "usage, and there is no tokenizer to count with"
             )
-    raise UserError(f"backend 'http': {server.base_url} refused a test request: {refusal}")
+        return await _settle(asker, form, extras, counting or "tokenizer", events, tokenizer)
+    raise refused
+
+
+async def _settle(
+    asker: _Asker,
+    form: Form,
+    extras: Mapping[str, Any],
+    counting: Counting,
+    events: Sequence[dict[str, Any]],
+    tokenizer: Any,
+) -> Dialect:
+    """What else the server takes and tells, which has answered with `events`."""
+    server = asker.server
+    pinned = {**extras, **PINNED}
+    if await asker.ask(asker.content(form, pinned)) is not None:
+        extras = pinned
+    endless = await asker.ask(asker.content(form, extras, True))
+    if tokenizer is not None:
+        where = f"backend 'http': {server.base_url}"
+        if counting == "ids":
+            check_texts(where, [events, endless or ()], tokenizer)
+        else:
+            check_ids(where, await tokenize(server, asker.model, SENTENCE), tokenizer)
+    return Dialect(
+        model=asker.model,
+        version=await find_version(server),
+        prompt=form,
+        counting=counting,
+        extras=extras,
+        reports_cache=await _counts_cached(asker, asker.content(form, extras), events),
+        resets_cache=await reset_cache(server) is not None,
+        has_connector=await has_connector(server),
+        ignores_eos=endless is not None,
+    )
 
 
 def _counting(server: Server, events: Sequence[dict[str, Any]]) -> Counting | None:
@@ -139,6 +213,27 @@ def _runs(event: Mapping[str, Any]) -> bool:
         return False
     count = usage.get("completion_tokens")
     return isinstance(count, int) and count > 0
+
+
+async def _counts_cached(
+    asker: _Asker, content: Mapping[str, Any], events: Sequence[dict[str, Any]]
+) -> bool:
+    """Whether the server counts cached prompt tokens: in these chunks or, as some do only where
+    there are any, in those of a longer prompt that is asked twice."""
+    longer = {**content}
+    if "messages" in content:
+        longer["messages"] = [
+            {**said, "content": said["content"] * REPEATED} for said in content["messages"]
+        ]
+    else:
+        longer["prompt"] = content["prompt"] * REPEATED
+    found = list(events)
+    for _ in range(2):
+        if any(map(_reports_cache, found)):
+            return True
+        with contextlib.suppress(UserError):  # such as for a prompt that is too long
+            found = await asker.ask(longer) or []
+    return any(map(_reports_cache, found))
 
 
 def _reports_cache(event: Mapping[str, Any]) -> bool:

@@ -25,16 +25,23 @@ def check_options(options: Mapping[str, Any]) -> None:
     if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", variable):
         # The value is not repeated: it may be the key itself.
         raise UserError("backend 'http': api_key_env: expected the NAME of a variable")
-    if not os.environ.get(variable):
+    key = os.environ.get(variable)
+    if not key:
         raise UserError(f"backend 'http': api_key_env: ${variable} is not set")
+    if any(map(_is_control, key)):
+        raise UserError(
+            f"backend 'http': api_key_env: ${variable} holds a line end or the like; "
+            "expected the key alone"
+        )
 
 
 def check_base_url(url: str) -> str:
     """`url` without a trailing slash, ``/v1`` added when it has no path. Raises `UserError`."""
     try:
         parts = urlsplit(url)
-        bad = not url.isascii() or any(c <= " " or c == "\x7f" for c in url)
+        bad = not url.isascii() or " " in url or any(map(_is_control, url))
         bad = bad or parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
+        (parts.hostname or "").encode("idna")  # as it is looked up: no part of it empty or too long
     except ValueError:
         bad = True
     if bad:
@@ -47,3 +54,7 @@ def check_base_url(url: str) -> str:
             "name the variable with the key in api_key_env"
         )
     return url.rstrip("/") if parts.path.strip("/") else url.rstrip("/") + "/v1"
+
+
+def _is_control(character: str) -> bool:
+    return character < " " or character == "\x7f"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,13 @@ from harness.core.errors import UnavailableError, UserError, nearest
 
 REFUSED = (400, 422)
 BUSY = 429
+FIRM = (401, 403, BUSY)
+"""Of who asks and how often, whatever is asked."""
+PATIENCE_S = 60.0
+"""For an answer that needs no model."""
+RESET = "/reset_prefix_cache?reset_external=true"
+CONNECTOR = re.compile(rb"^vllm:external_prefix_cache_queries(?:_total)?(?:\{.*\})? (\S+)$", re.M)
+"""Prompt tokens that vLLM has looked up in a KV connector, by its metrics; 0 without one."""
 BROKEN_OFF = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError)
 
 
@@ -26,6 +34,8 @@ class Server:
 
     session: aiohttp.ClientSession
     base_url: str
+    timeout_s: float
+    """For an answer of the model's, which a server may have to load first."""
 
     @property
     def root(self) -> str:
@@ -34,43 +44,63 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def connect(base_url: str, key: str | None) -> AsyncIterator[Server]:
+async def connect(base_url: str, key: str | None, timeout_s: float) -> AsyncIterator[Server]:
     """A pool of connections, by the way that requests take (`find_proxy`)."""
     headers = {"Accept-Encoding": "identity"}
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=tls_context()),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+        timeout=_limit(min(PATIENCE_S, timeout_s)),
         headers=headers,
         auto_decompress=False,
         proxy=find_proxy(base_url),
     ) as session:
-        yield Server(session, base_url)
+        yield Server(session, base_url, timeout_s)
 
 
-async def ask(
-    server: Server, path: str, content: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]] | None, str]:
-    """(the chunks, "") or (None, why the server refused this form of the request)."""
+def _limit(timeout_s: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+
+
+class TooSlowError(UnavailableError):
+    """Another try would be waited for as long."""
+
+
+class AskError(Exception):
+    """A request for an answer that brought none: `error` is what to tell of it, `status` HTTP's,
+    None where the connection broke off or what came was no answer."""
+
+    def __init__(self, error: UserError, status: int | None = None) -> None:
+        super().__init__(str(error))
+        self.error, self.status = error, status
+
+
+async def ask(server: Server, path: str, content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The chunks of an answer. Raises `AskError`."""
     where = f"backend 'http': {server.base_url}/{path}"
     try:
         async with server.session.post(
-            f"{server.base_url}/{path}", json=content, allow_redirects=False
+            f"{server.base_url}/{path}",
+            json=content,
+            allow_redirects=False,
+            timeout=_limit(server.timeout_s),
         ) as response:
             if response.status in REFUSED:
-                return None, await _refusal_of(response)
+                told = f"refused a test request: {await _refusal_of(response)}"
+                refused = UserError(f"backend 'http': {server.base_url} {told}")
+                raise AskError(refused, response.status)
             if (encoding := response.headers.get("Content-Encoding", "identity")) != "identity":
-                raise UserError(f"{where}: the answer is encoded ({encoding}), unasked")
+                raise AskError(UserError(f"{where}: the answer is encoded ({encoding}), unasked"))
             if not _is_stream(response):
-                raise await _refused(where, response)
+                raise AskError(await _refused(where, response), response.status)
             reader = EventReader()
             events = reader.feed(await response.read()) + reader.finish()
-        return [parse_chunk(event) for event in events if event.strip() != b"[DONE]"], ""
+        return [parse_chunk(event) for event in events if event.strip() != b"[DONE]"]
     except StreamError as error:
-        raise UserError(f"{where}: {error}") from None
+        raise AskError(UserError(f"{where}: {error}")) from None
     except (aiohttp.ClientError, OSError) as error:
-        raise _lost(f"{where}: {str(error) or type(error).__name__}", error, reached=True) from None
+        raise AskError(_lost(where, error, server.timeout_s)) from None
 
 
 async def find_model(server: Server, name: str | None) -> str:
@@ -82,11 +112,12 @@ async def find_model(server: Server, name: str | None) -> str:
                 return name
             if response.status != 200:
                 raise await _refused(f"{where}/models", response)
-            listed = json.loads(await response.read())["data"]
-            served = [str(entry["id"]) for entry in listed]
+            listed = await response.read()
     except (aiohttp.ClientError, OSError) as error:
-        told = f"{where}: no server answers there ({str(error) or type(error).__name__})"
-        raise _lost(told, error, reached=False) from None
+        limit_s = min(PATIENCE_S, server.timeout_s)
+        raise _lost(where, error, limit_s, reached=False) from None
+    try:
+        served = [str(entry["id"]) for entry in json.loads(listed)["data"]]
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{where}/models: not an OpenAI-compatible answer") from None
     if name is not None:
@@ -105,15 +136,20 @@ async def find_version(server: Server) -> str:
             called = response.headers.get("Server", "")
             if response.status == 200:
                 return f"vllm {json.loads(await response.read())['version']}"
-    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
+    except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
         return "unknown"
     return called or "unknown"
 
 
 async def reset_cache(server: Server) -> bool | None:
-    """Ask a vLLM server to drop its prefix cache: whether it did, None when it has no such call."""
+    """Ask a vLLM server to drop its prefix cache, and what a KV connector holds beside it: whether
+    it did, None when it has no such call.
+
+    A version that says so (vLLM 0.26 and later) takes a connector that is not there for an empty
+    one; an older one may not know the second part (`has_connector`).
+    """
     try:
-        async with server.session.post(f"{server.root}/reset_prefix_cache") as response:
+        async with server.session.post(f"{server.root}{RESET}") as response:
             if response.status != 200:
                 return None
             answer = json.loads(await response.read() or b"{}")
@@ -122,9 +158,24 @@ async def reset_cache(server: Server) -> bool | None:
         return None
 
 
-def _lost(line: str, error: Exception, *, reached: bool) -> UserError:
-    """The error for a connection that was not to be had or broke off. But for a certificate, of
-    which another try finds the same, it may be there later."""
+async def has_connector(server: Server) -> bool:
+    """Whether a vLLM server looks prompts up in a KV connector (offloading, LMCache), once it has
+    had some. Not all of these drop what they hold, and the server says all the same that it did."""
+    try:
+        async with server.session.get(f"{server.root}/metrics") as response:
+            told = await response.read()
+        return any(float(count) > 0 for count in CONNECTOR.findall(told))
+    except (aiohttp.ClientError, OSError, ValueError):
+        return False
+
+
+def _lost(where: str, error: Exception, limit_s: float, *, reached: bool = True) -> UserError:
+    """The error for a connection that was not to be had, broke off or was silent for `limit_s`. But
+    for a certificate, of which another try finds the same, it may be there later."""
+    if type(error) is TimeoutError:  # those to connect are of other types
+        return TooSlowError(f"{where} did not answer within {limit_s:g} s", reached=reached)
+    why = str(error) or type(error).__name__
+    line = f"{where}: {why}" if reached else f"{where}: no server answers there ({why})"
     if isinstance(error, BROKEN_OFF) and not isinstance(error, aiohttp.ClientSSLError):
         return UnavailableError(line, reached=reached)
     return UserError(line)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import collections
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.http import stream as http_stream
+from backends.http.encoders import encoders
 from backends.http.stream import EventReader, StreamedAnswer, StreamError, shorten
 
 DATA = st.lists(st.binary(min_size=1).filter(lambda data: not set(data) & set(b"\r\n")))
@@ -157,3 +160,60 @@ def test_a_thought_under_two_names_is_one(
 ) -> None:
     delta = {"reasoning_content": thought, "reasoning": other, "content": " yes"}
     assert http_stream.chunk_text({"delta": delta}) == text
+
+
+@pytest.mark.parametrize(
+    ("deltas", "text"),
+    [
+        ([{"reasoning": "hm"}, {"reasoning": ", so"}, {"content": "y"}], "<think>hm, so</think>y"),
+        ([{"reasoning_content": "hm", "content": "y"}, {"content": "."}], "<think>hm</think>y."),
+        ([{"reasoning": "hm"}, {"content": ""}, {"content": None}], "<think>hm"),
+        ([{"reasoning": ""}, {"content": "yes"}], "yes"),
+        ([{"reasoning": "a"}, {"content": "b"}] * 2, "<think>a</think>b<think>a</think>b"),
+    ],
+    ids=["one after the other", "in one chunk", "cut off", "no thought", "two thoughts"],
+)
+def test_thoughts_that_a_server_tells_apart_stand_between_tags(
+    deltas: list[dict[str, str | None]], text: str
+) -> None:
+    """As where the model's own tokens are decoded: else a thought would be scored as an answer."""
+    answer = StreamedAnswer("tokenizer", 64, str.split)  # type: ignore[arg-type]
+    for delta in deltas:
+        answer.read(json.dumps({"choices": [{"delta": delta}]}).encode())
+    assert "".join(answer.texts) == text
+
+
+def sentencepiece(puts_blank: str) -> Any:
+    """A tokenizer as Llama 2's, by one of the two ways in which a blank gets before its texts."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+    merges = [("▁", "s"), ("i", "n"), ("in", "g"), ("▁s", "ing")]
+    alphabet = ["<unk>", "<0x0A>", "▁", *"sing", *map("".join, merges)]
+    vocabulary = {token: index for index, token in enumerate(dict.fromkeys(alphabet))}
+    made = Tokenizer(
+        models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True)
+    )
+    if puts_blank == "metaspace":
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    elif puts_blank == "normalizer":
+        blanks = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+        made.normalizer = normalizers.Sequence(blanks)
+    else:
+        made.normalizer = normalizers.Replace(" ", "▁")
+    return SimpleNamespace(encode=lambda text, add_special_tokens: made.encode(text).ids)
+
+
+@pytest.mark.parametrize("puts_blank", ["metaspace", "normalizer", "nobody"])
+@pytest.mark.parametrize("first", [" sing", "\n", " s"])
+def test_a_tokenizers_own_blank_is_no_token_of_a_chunk(puts_blank: str, first: str) -> None:
+    chunks = [first, "ing", " sing", "s", "\n", "ing"]
+    answer = StreamedAnswer("tokenizer", 64, *encoders(sentencepiece(puts_blank)))
+    for text in chunks:
+        answer.read(json.dumps({"choices": [{"text": text}]}).encode())
+    assert answer.counted == len(chunks), "each is one token"
+
+
+def test_a_first_chunk_whose_blank_the_server_took_away_is_one_token() -> None:
+    answer = StreamedAnswer("tokenizer", 64, *encoders(sentencepiece("metaspace")))
+    answer.read(b'{"choices": [{"text": "sing"}]}')
+    assert answer.counted == 1

@@ -11,20 +11,23 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent import futures
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from backends.http import client as http_client
 from backends.http.backend import HttpBackend
+from backends.http.connection import Connection
 from backends.http.route import find_proxy, find_route
 from backends.http.stream import StreamedAnswer
 from harness.core.errors import UnavailableError, UserError
 from harness.core.nouns import Commit, Load
 from harness.measure.load_loop import run_load
 from tests.support.fake_openai import FakeServer, good
-from tests.support.http_client import PATIENCE_S, request
+from tests.support.http_client import PATIENCE_S, request, until
 
 
 def options(**more: object) -> dict[str, object]:
@@ -88,6 +91,43 @@ def test_a_certificate_that_is_not_believed_is_no_matter_of_time(
     with pytest.raises(UserError, match="CERTIFICATE_VERIFY_FAILED") as caught:
         HttpBackend(options(base_url=secure.url), None)
     assert not isinstance(caught.value, UnavailableError)
+
+
+@pytest.mark.parametrize("ending", ["an answer", "a goodbye", "nothing more"])
+def test_a_tls_connection_is_quiet_until_the_server_speaks_or_closes(
+    certificate: Path, ending: str
+) -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    route = SimpleNamespace(connect=lambda: ours, tunnel=b"", host="localhost")
+    trusting = ssl.create_default_context(cafile=certificate / "cert.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    connection = Connection(cast(Any, route), trusting)
+
+    def opens() -> bool:
+        connection.advance()
+        return connection.is_open
+
+    with futures.ThreadPoolExecutor() as pool:
+        shaken = pool.submit(context.wrap_socket, theirs, server_side=True)
+        until(opens)
+        server = shaken.result(PATIENCE_S)
+    waiting = socket.socket.recv(connection._socket, 1, socket.MSG_PEEK)
+    assert waiting, "a ticket for a later session"
+    assert connection.is_quiet()
+    assert connection.is_quiet()
+    server.setblocking(False)
+    if ending == "an answer":
+        server.send(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+    elif ending == "a goodbye":
+        with contextlib.suppress(ssl.SSLWantReadError):
+            server.unwrap()
+    else:
+        server.close()
+    assert not connection.is_quiet()
+    server.close()
+    connection.close()
 
 
 class Proxy:
@@ -209,6 +249,7 @@ def test_the_probe_takes_the_way_that_requests_take(
         ({"all_proxy": "socks5://me:secret@x:1"}, r"\$all_proxy: expected http.* got socks5://"),
         ({"http_proxy": "https://x:1"}, r"\$http_proxy: expected http.* got https://"),
         ({"http_proxy": "http://:1"}, r"\$http_proxy: expected http"),
+        ({"http_proxy": "http://x..y:1"}, r"\$http_proxy: expected http"),
         ({"http_proxy": "http://x:99999"}, r"\$no_proxy with far\.test in it does without"),
     ],
 )

@@ -121,6 +121,23 @@ def test_a_server_that_tells_no_ids_is_scored_on_its_own_text(model: Path) -> No
     assert [found["exact_match"] for found in scores.values()] == [0, 0, 1, 0, 0, 0]
 
 
+def test_a_chats_thought_that_was_cut_off_is_no_answer(tmp_path: Path) -> None:
+    """Decoded tokens have no more of it than elsewhere; a server's own text has its tags back where
+    there was one."""
+    folder = write_tiny_llama(tmp_path / "model")
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}<think>\n")
+    (trial,) = trials(folder)
+    chat = replace(trial, options={"api": "chat"})
+    opened, generations = session(folder, Silent()), answers(trial, [])
+    rows = load_prompts(trial, opened.tokenizer)
+    for generation, row in zip(generations, rows, strict=True):
+        generation.token_ids = opened.tokenizer.encode(row.row.data["answer"])
+    texts, scores = opened.finish(chat, generations)
+    assert [found["exact_match"] for found in scores.values()] == [0] * 6
+    _, scores = session(folder, Silent(texts=texts)).finish(chat, generations)
+    assert [found["exact_match"] for found in scores.values()] == [1] * 6
+
+
 def test_the_stored_prompt_is_what_the_model_reads(model: Path) -> None:
     long = {"name": "cnn_dailymail", "max_article_tokens": 40}
     for trial in trials(model, workloads=["humaneval", long]):
