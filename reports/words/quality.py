@@ -43,6 +43,8 @@ class AnswerQuality:
     tasks: Sequence[TaskQuality]
     margin: float = QUALITY_MARGIN
     """Absolute, of a task's score."""
+    unscored: Sequence[str] = ()
+    """Workloads on which its answers are others and have no score."""
 
     @property
     def judgement(self) -> Judgement:
@@ -51,12 +53,21 @@ class AnswerQuality:
         return "worse" if "worse" in found else "too few" if "too few" in found else "as good"
 
     @property
+    def is_good(self) -> bool:
+        """Whether they are as good wherever they are others: a score says nothing of other tasks'
+        answers."""
+        return self.judgement == "as good" and not self.unscored
+
+    @property
     def words(self) -> str:
         """What it comes to, to follow the name of the variant's answers."""
         here = [task for task in self.tasks if task.judgement == self.judgement]
         changes = ", ".join(task.change for task in here)
         if self.judgement == "as good":
-            return f"as good as the reference's within {self.margin:g} of the score"
+            where = ", ".join(dict.fromkeys(task.workload for task in here))
+            apart = f" on {where}, and judged by no score on {', '.join(self.unscored)}"
+            apart *= bool(self.unscored)
+            return f"as good as the reference's within {self.margin:g} of the score{apart}"
         if self.judgement == "worse":
             return f"worse than the reference's: {changes}"
         needed = max(task.pair.needed for task in here)
