@@ -105,9 +105,9 @@ def qualities(
     reference = next((v for v in variants if v.is_reference and not v.is_replay), None)
     if reference is None:
         return {}
-    workloads = {cell.workload: cell.task for cell in cells}
+    places = {(cell.workload, cell.apart): cell.task for cell in cells}
     found = {
-        v.index: list(_tasks(v.index, reference.index, workloads, samples, margin))
+        v.index: list(_tasks(v.index, reference.index, places, samples, margin))
         for v in variants
         if v is not reference and not v.is_replay
     }
@@ -115,12 +115,17 @@ def qualities(
 
 
 def _tasks(
-    index: int, reference: int, workloads: Mapping[str, str], samples: Samples, margin: float
+    index: int,
+    reference: int,
+    places: Mapping[tuple[str, str], str],
+    samples: Samples,
+    margin: float,
 ) -> Iterator[TaskQuality]:
-    for workload, told in workloads.items():
+    """`places`: workload and `Cell.apart` -> what the workload is called."""
+    for place, told in places.items():
         for name, label in QUALITY.items():
-            theirs = samples.scores.get((reference, workload, name))
-            ours = samples.scores.get((index, workload, name))
+            theirs = samples.scores.get((reference, *place, name))
+            ours = samples.scores.get((index, *place, name))
             if theirs and ours and (pair := paired(theirs, ours, margin)):
                 yield TaskQuality(told, label, pair)
                 break

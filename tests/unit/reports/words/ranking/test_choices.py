@@ -61,7 +61,7 @@ class RankedRun:
                 slower = factor if speedup > 1 else 1.0
                 self.samples.times[name][cell][repeat] = RequestTimes(IDS, values / slower)
         scores = {name: Mean(float(i < right), 1) for i, name in enumerate(IDS)}
-        self.samples.scores[variant.index, workload, "exact_match"] = scores
+        self.samples.scores[variant.index, workload, "", "exact_match"] = scores
 
     def choices(self) -> list[Choice]:
         quality = qualities(self.cells, EVERY, self.samples)
@@ -197,7 +197,7 @@ def on_two_workloads(same: float, scored: tuple[str, ...] = ("gsm8k",)) -> Ranke
     run.samples.scores.clear()
     for variant, workload in itertools.product((VLLM, LOSSY), scored):
         scores = {f"r{i}": Mean(1.0, 1) for i in range(100)}
-        run.samples.scores[variant.index, workload, "exact_match"] = scores
+        run.samples.scores[variant.index, workload, "", "exact_match"] = scores
     return run
 
 
