@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from harness.core.nouns import Slo, Trial
+from harness.core.names import QUALITY
+from harness.core.nouns import Load, Slo, Trial, canonical_json, to_json
 from reports.cells import Cell, Overview
 from reports.sections.answers.requests import Answers
 from reports.sections.exits.forecasts import LAST_VALUE, NextWindow
-from results.compare.judged import Mean, add_scores, workload_asked
-from results.compare.pairing import variant
+from results.compare.judged import Mean, add_scores
 from results.compare.rivals import RequestTimes
 from results.compare.stats import by_row
 from results.goodput.saturation import kept_up
@@ -25,6 +25,7 @@ from results.metrics.survival import SurvivalSeries, survival_series
 
 if TYPE_CHECKING:
     from results import Run
+    from results.store.records import StoredTrial
 
 SCALES = tuple(float(s) for s in np.geomspace(0.5, 4.0, 25))
 LATENCIES = {"ttft_s": latency.ttft_s, "tpot_s": latency.tpot_s, "e2e_s": latency.e2e_s}
@@ -49,14 +50,15 @@ class Samples:
     """Metric -> cell -> the values per request in seconds, one array per repeat."""
     goodput: dict[Cell, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
     """Cell -> for each repeat, the goodput at each of `SCALES`."""
-    scores: dict[tuple[int, str, str], dict[str, Mean]] = field(default_factory=dict)
-    """(variant index, workload, score name) -> prompt -> its mean score (see `add_scores`)."""
+    scores: dict[tuple[int, str, str, str], dict[str, Mean]] = field(default_factory=dict)
+    """(variant index, workload, `Cell.apart`, score name) -> prompt -> its mean score (see
+    `add_scores`)."""
     times: dict[str, dict[Cell, dict[int, RequestTimes]]] = field(
         default_factory=lambda: {name: defaultdict(dict) for name in LATENCIES}
     )
     """Metric -> cell -> repeat -> its requests' times, of the repeats that the cell uses."""
-    answers: dict[str, Answers] = field(default_factory=lambda: defaultdict(Answers))
-    """Workload -> answers."""
+    answers: dict[tuple[str, str], Answers] = field(default_factory=lambda: defaultdict(Answers))
+    """(workload, `Cell.apart`) -> answers."""
     more_prompts: dict[str, int] = field(default_factory=dict)
     """Workload -> prompts beyond those of the loads, of which `scores` has the scores."""
     survival: dict[Cell, SurvivalSeries] = field(default_factory=dict)
@@ -67,6 +69,10 @@ class Samples:
     more_failed: int = 0
     """Trials of such prompts that did not end well."""
 
+    def scores_of(self, cell: Cell, name: str) -> Mapping[str, Mean]:
+        """Those of all answers to the cell's workload, under whatever load; empty without any."""
+        return self.scores.get((cell.variant.index, cell.workload, cell.apart, name), {})
+
 
 def collect(
     run: Run,
@@ -76,8 +82,9 @@ def collect(
     window_s: float | None = None,
 ) -> Samples:
     """Read every trial once, one comparison group at a time. `more`: trials of more prompts, of
-    which the scores alone are read; a variant's are pooled with its others on the workload.
-    `window_s`: see `results.metrics.survival.survival_series`."""
+    which the scores alone are read; a variant's are pooled with its others on the workload, as far
+    as machine and settings are the same. `window_s`: see
+    `results.metrics.survival.survival_series`."""
     samples = Samples(next_window=next_window)
     cells = overview.by_key()
     left_out = {row["key"] for row in overview.rows if row["left_out"]}
@@ -88,7 +95,8 @@ def collect(
                 continue
             if not cells[key].variant.is_replay and member.answers_stand:
                 _add_scores(samples, cells[key], requests)
-                samples.answers[cells[key].workload].add(cells[key].variant, requests)
+                place = cells[key].workload, cells[key].apart
+                samples.answers[place].add(cells[key].variant, requests)
             if key not in left_out:
                 _add_times(samples, cells[key], requests)
                 _add_open_repeat(samples, cells[key], member.trial, requests)
@@ -97,30 +105,38 @@ def collect(
                     times = RequestTimes(requests.ids, by_row(requests, values))
                     samples.times[name][cells[key]][member.trial.repeat] = times
     if more is not None:
-        places = {_asked(s.record.trial): cells[s.record.key] for s in run.stored}
+        places: dict[str, dict[str, Cell]] = {}
+        for stored in run.stored:
+            cell = cells[stored.record.key]
+            places.setdefault(_asked(stored), {})[cell.apart] = cell
         _add_more(samples, places, more)
     return samples
 
 
-def _add_more(samples: Samples, places: Mapping[tuple[str, str], Cell], more: Run) -> None:
-    """`places`: a cell of each engine and workload."""
+def _add_more(samples: Samples, places: Mapping[str, Mapping[str, Cell]], more: Run) -> None:
+    """`places`: what was asked -> a cell of each part of the run that asked it, by `Cell.apart`."""
     for group in more.groups():
         for member in group:
-            cell = places.get(_asked(member.trial))
-            if cell is None:
-                continue
-            if member.requests is None:
+            found = places.get(_asked(member.stored), {})
+            if found and member.requests is None:
                 samples.more_failed += 1
+            if member.requests is None:
                 continue
-            if member.answers_stand:
-                _add_scores(samples, cell, member.requests)
-            count = max(samples.more_prompts.get(cell.workload, 0), len(member.requests))
-            samples.more_prompts[cell.workload] = count
+            for cell in found.values():
+                if member.answers_stand:
+                    _add_scores(samples, cell, member.requests)
+                count = max(samples.more_prompts.get(cell.workload, 0), len(member.requests))
+                samples.more_prompts[cell.workload] = count
 
 
-def _asked(trial: Trial) -> tuple[str, str]:
-    """Equal for trials of one engine on one workload, whichever of its prompts they ask."""
-    return variant(trial.backend, trial.options), workload_asked(trial)
+def _asked(stored: StoredTrial) -> str:
+    """Equal for trials of one engine and machine that ask a workload with the same settings,
+    whichever of its prompts and under whatever load."""
+    trial = stored.record.trial
+    workload = replace(trial.workload, rows=None, checksum=None)
+    load = Load(QUALITY)
+    alike = replace(trial, workload=workload, load=load, requests=0, repeat=0, duration_s=None)
+    return canonical_json([stored.record.environment.get("fingerprint"), to_json(alike)])
 
 
 def _add_times(samples: Samples, cell: Cell, requests: RequestArrays) -> None:
@@ -149,7 +165,7 @@ def _add_open_repeat(samples: Samples, cell: Cell, trial: Trial, requests: Reque
 
 
 def _add_scores(samples: Samples, cell: Cell, requests: RequestArrays) -> None:
-    place = cell.variant.index, cell.workload
+    place = cell.variant.index, cell.workload, cell.apart
     own = {name: samples.scores.setdefault((*place, name), {}) for name in requests.scores}
     add_scores(own, requests)
 

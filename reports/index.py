@@ -19,8 +19,9 @@ from reports.text import visible
 
 INDEX_NAME = "index.html"
 KEYS = {"name", "summary", "banner", "headline", "trust", "started", "choices"}
-HEAD_BYTES = 64 * 1024
-"""Of a report, as much as holds what it says of itself."""
+_CHUNK = 64 * 1024
+"""Characters of a report that are read at once: it says of itself what it is at its beginning."""
+_SILENT = f"{FILE_NAME} was written, and does not say what is in it"
 
 
 class ListedRun(NamedTuple):
@@ -78,7 +79,9 @@ def _listed(run: Path, directory: Path, write: Callable[[Path], Path], anew: boo
             about = _about(page)
     except UserError as error:
         return ListedRun(folder, "", {}, visible(str(error)))
-    return ListedRun(folder, quote(f"{run.relative_to(directory)}/{FILE_NAME}"), about or {}, "")
+    if about is None:
+        return ListedRun(folder, "", {}, _SILENT)
+    return ListedRun(folder, quote(f"{run.relative_to(directory)}/{FILE_NAME}"), about, "")
 
 
 def _is_current(page: Path, run: Path) -> bool:
@@ -97,10 +100,10 @@ def _times(run: Path) -> Iterator[int]:
 
 def _about(page: Path) -> dict[str, Any] | None:
     """What a report says of itself; None of one by a version that did not."""
-    with page.open("rb") as file:
-        text = file.read(HEAD_BYTES).decode(errors="replace")
     reader = _MetaReader()
-    reader.feed(text)
+    with page.open(encoding="utf-8", errors="replace") as file:
+        while not reader.is_done and (text := file.read(_CHUNK)):
+            reader.feed(text)
     try:
         found = json.loads(reader.content)
     except ValueError:
@@ -110,8 +113,12 @@ def _about(page: Path) -> dict[str, Any] | None:
 
 class _MetaReader(HTMLParser):
     content = ""
+    is_done = False
+    """Whether the tag is read, or the metadata end without it."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         own = dict(attrs)
         if tag == "meta" and own.get("name") == META:
             self.content = own.get("content") or ""
+            self.is_done = True
+        self.is_done |= tag in ("style", "body")

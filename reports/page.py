@@ -220,18 +220,14 @@ def _contents(made: Sequence[Section]) -> list[tuple[str, str]]:
     return [("verdict", "Verdict"), *own, ("requests", "Answers"), *last]
 
 
-def _margins(run: Run, seen: Overview, workload: str) -> dict[tuple[str, int], float]:
-    """Where answers of this workload leave the reference's, and how sure that was there."""
-    of = {
-        (cell.metrics["workload"], cell.metrics["model"])
-        for cell in seen.cells
-        if cell.workload == workload
-    }
+def _margins(run: Run, seen: Overview, place: tuple[str, str]) -> dict[tuple[str, int], float]:
+    """Where answers of this workload and part of the run leave the reference's, and how sure that
+    was there."""
+    groups = {cell.group for cell in seen.cells if (cell.workload, cell.apart) == place}
     return {
         (fork["request"], fork["token"]): fork["margin"]
         for one in run.evaluated["texts"]
-        if (one["workload"], one["model"]) in of
-        and one["against"] == run.experiment.get("reference")
+        if one["group"] in groups and one["against"] == run.experiment.get("reference")
         for fork in one["evidence"]["forks"]
         if fork["margin"] is not None
     }
@@ -249,15 +245,17 @@ def _requests(
     """Blocks of requests for the template, and the rest of the requests as data for the script."""
     blocks, waiting = [], []
     prompts = facts.prompts_by_workload(run, seen) if seen.cells else {}
-    for place, workload in enumerate(w for w in seen.workloads if w in samples.answers):
+    places = dict.fromkeys((cell.workload, cell.apart) for cell in seen.cells)
+    for number, place in enumerate(one for one in places if one in samples.answers):
+        workload = place[0]
         shown, total, differing = requests.items(
-            samples.answers[workload],
+            samples.answers[place],
             prompts.get(workload, {}),
             seen.variants,
-            _margins(run, seen, workload),
+            _margins(run, seen, place),
             tokens(_model(run, seen, workload)),
         )
-        element = f"requests-{place}"
+        element = f"requests-{number}"
         later = shown[requests.STATIC :]
         note = f"{counted(total, 'request')}, {differing:,} with differing answers"
         if total > len(shown):
@@ -265,6 +263,7 @@ def _requests(
         blocks.append(
             {
                 "workload": workload,
+                "title": ", ".join(filter(None, place)),
                 "note": note,
                 "total": total,
                 "differing": differing,

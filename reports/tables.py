@@ -98,6 +98,7 @@ class BodyRow(NamedTuple):
     workload: str | None
     """None where the row is of several."""
     load: str
+    """Empty where the row is of several."""
     validity: str = ""
     """Empty where the row stays whatever the filter for validity is."""
     group: object = None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell, Overview, overview
+from results.compare.judged import workload_asked
 from results.goodput.stored import (
     StoredCurve,
     StoredSearch,
@@ -35,8 +36,8 @@ class SearchedSystem(NamedTuple):
 
     @property
     def workload(self) -> str:
-        """Its name, with the model's where the run has several."""
-        return _name(self.cell)
+        """Its label, as the other cells of the run have it."""
+        return self.cell.workload
 
 
 class SweptPoint(NamedTuple):
@@ -63,8 +64,8 @@ class SweptCurve(NamedTuple):
 
     @property
     def workload(self) -> str:
-        """As a search's, whose probes are of many sizes, too."""
-        return _name(self.cell)
+        """Its label, as a search's is."""
+        return self.cell.workload
 
     @property
     def within(self) -> list[SweptPoint]:
@@ -83,7 +84,9 @@ def without_probes(run: Run) -> tuple[Run, Overview]:
     if not found:
         return run, overview(run)
     whole, searches, curves = overview(run), read_searches(run.path), read_curves(run.path)
-    rows, places = {row["key"]: row for row in whole.rows}, whole.by_key()
+    rest = run.without(found)
+    kept = overview(rest, whole.variants) if rest.stored else None
+    rows, places = {row["key"]: row for row in whole.rows}, _labelled(run, whole, kept)
     searched = tuple(
         SearchedSystem(
             places[keys[-1]],
@@ -96,17 +99,29 @@ def without_probes(run: Run) -> tuple[Run, Overview]:
         if searches and (keys := [key for key in one.keys if key in rows])
     )
     swept = tuple(_curves(curves, rows, places))
-    rest = run.without(found)
-    if not rest.stored:
+    if kept is None:
         empty = dataclasses.replace(whole, cells=(), rows=())
         return run, dataclasses.replace(empty, searched=searched, swept=swept)
-    kept = overview(rest, whole.variants)
     return rest, dataclasses.replace(kept, searched=searched, swept=swept)
 
 
+def _labelled(run: Run, whole: Overview, kept: Overview | None) -> dict[str, Cell]:
+    """Trial key -> its cell, under the label that its workload has beside the probes, which the
+    page's filters know; its name where it has none. Each probe draws other rows, which labels of
+    all would count up."""
+    asked = {s.record.key: workload_asked(s.record.trial) for s in run.stored}
+    labels: dict[str, str] = {}
+    beside: dict[str, Cell] = kept.by_key() if kept else {}
+    for key, cell in beside.items():
+        labels.setdefault(asked[key], cell.workload)
+    return {
+        key: dataclasses.replace(cell, workload=labels.get(asked[key], _name(cell)))
+        for key, cell in whole.by_key().items()
+    }
+
+
 def _name(cell: Cell) -> str:
-    """Of a workload, with the model's where the run has several: each probe draws other rows, which
-    a cell's label would count up."""
+    """Of a workload, with the model's where the run has several."""
     name = str(cell.metrics["workload"])
     return f"{name} on {cell.model}" if cell.model else name
 

@@ -43,6 +43,8 @@ class AnswerQuality:
     tasks: Sequence[TaskQuality]
     margin: float = QUALITY_MARGIN
     """Absolute, of a task's score."""
+    unscored: Sequence[str] = ()
+    """Workloads on which its answers are others and have no score."""
 
     @property
     def judgement(self) -> Judgement:
@@ -51,12 +53,21 @@ class AnswerQuality:
         return "worse" if "worse" in found else "too few" if "too few" in found else "as good"
 
     @property
+    def is_good(self) -> bool:
+        """Whether they are as good wherever they are others: a score says nothing of other tasks'
+        answers."""
+        return self.judgement == "as good" and not self.unscored
+
+    @property
     def words(self) -> str:
         """What it comes to, to follow the name of the variant's answers."""
         here = [task for task in self.tasks if task.judgement == self.judgement]
         changes = ", ".join(task.change for task in here)
         if self.judgement == "as good":
-            return f"as good as the reference's within {self.margin:g} of the score"
+            where = ", ".join(dict.fromkeys(task.workload for task in here))
+            apart = f" on {where}, and judged by no score on {', '.join(self.unscored)}"
+            apart *= bool(self.unscored)
+            return f"as good as the reference's within {self.margin:g} of the score{apart}"
         if self.judgement == "worse":
             return f"worse than the reference's: {changes}"
         needed = max(task.pair.needed for task in here)
@@ -94,9 +105,9 @@ def qualities(
     reference = next((v for v in variants if v.is_reference and not v.is_replay), None)
     if reference is None:
         return {}
-    workloads = {cell.workload: cell.task for cell in cells}
+    places = {(cell.workload, cell.apart): cell.task for cell in cells}
     found = {
-        v.index: list(_tasks(v.index, reference.index, workloads, samples, margin))
+        v.index: list(_tasks(v.index, reference.index, places, samples, margin))
         for v in variants
         if v is not reference and not v.is_replay
     }
@@ -104,12 +115,17 @@ def qualities(
 
 
 def _tasks(
-    index: int, reference: int, workloads: Mapping[str, str], samples: Samples, margin: float
+    index: int,
+    reference: int,
+    places: Mapping[tuple[str, str], str],
+    samples: Samples,
+    margin: float,
 ) -> Iterator[TaskQuality]:
-    for workload, told in workloads.items():
+    """`places`: workload and `Cell.apart` -> what the workload is called."""
+    for place, told in places.items():
         for name, label in QUALITY.items():
-            theirs = samples.scores.get((reference, workload, name))
-            ours = samples.scores.get((index, workload, name))
+            theirs = samples.scores.get((reference, *place, name))
+            ours = samples.scores.get((index, *place, name))
             if theirs and ours and (pair := paired(theirs, ours, margin)):
                 yield TaskQuality(told, label, pair)
                 break

@@ -75,7 +75,7 @@ def verdicts(
         max([1.0, *(s.high for s in ends)]) * 1.05,
     )
     return [
-        replace(line, sentence=_with_quality(line.sentence, side.cells, quality))
+        replace(line, sentence=_with_quality(line.sentence, side, quality))
         for side in sides
         for line in [_verdict(side, span, why_no_speedup)]
     ]
@@ -114,11 +114,10 @@ class _Side:
         return found if found is not None and found.valid else None
 
 
-def _with_quality(
-    sentence: str, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality]
-) -> str:
+def _with_quality(sentence: str, side: _Side, quality: Mapping[int, AnswerQuality]) -> str:
     """And what other answers cost, where there are others."""
-    found, share = quality.get(cells[0].variant.index) if cells else None, consistency(cells)
+    found = (side.race or UNNAMED).judged(side.cells, quality.get(side.variant.index))
+    share = consistency(side.cells)
     if found is None or share is None or share[0] == 1:
         return sentence
     return f"{sentence} Its answers are {found.words}.".strip()

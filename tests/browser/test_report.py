@@ -250,6 +250,16 @@ def test_the_sections_on_early_exit_follow_the_filters(open_report: Open) -> Non
     assert [run_script(browser, panels, name) for name in names] == [1, 2, 1, 1]
 
 
+def test_rows_over_all_loads_stay_whatever_load_is_chosen(open_report: Open) -> None:
+    browser = open_report()
+    _open_all(browser)
+    rows = "[...document.querySelectorAll('#same_text tbody tr')].filter(r => r.offsetHeight)"
+    every = run_script(browser, f"return {rows}.length")
+    assert every > 1
+    choose(browser, "load", "closed c=1")
+    assert run_script(browser, f"return {rows}.length") == every
+
+
 def test_without_javascript_everything_that_matters_is_there(open_report: Open) -> None:
     from selenium.webdriver.common.keys import Keys
 

@@ -16,12 +16,18 @@ _LONGEST = 14
 """Characters of a token that are shown."""
 
 
-def side_by_side(base: np.ndarray, own: np.ndarray, fork: int, piece: Pieces | None = None) -> str:
-    """Three lines of equal columns about a fork: place, the reference's tokens, this answer's (ids,
-    where nobody knows what they stand for); a bar stands in front of the first that differ."""
+def side_by_side(
+    base: np.ndarray,
+    own: np.ndarray,
+    fork: int,
+    piece: Pieces | None = None,
+    whose: str = "reference",
+) -> str:
+    """Three lines of equal columns about a fork: place, the tokens of `whose` answer, this one's
+    (ids, where nobody knows what they stand for); a bar stands before the first that differ."""
     first = max(0, fork - _BEFORE)
     end = min(max(len(base), len(own)), fork + _AFTER)
-    lines = [["token"], ["reference"], ["here"]]
+    lines = [["token"], [whose], ["here"]]
     for place in range(first, end):
         if place == fork:
             for line in lines:

@@ -58,15 +58,19 @@ def _more(samples: Samples, *, asked: bool) -> str:
 
 
 def _scores(seen: Overview, samples: Samples, place: Place) -> Iterator[Panel]:
-    first = {cell.variant.index: cell for cell in reversed(place.cells)}
-    for metric, name in QUALITY.items():
-        found = [
-            (cell, *score_interval(means))
-            for index, cell in sorted(first.items())
-            if (means := samples.scores.get((index, cell.workload, metric)))
-        ]
-        if found:
-            title = f"{name} on {place.cells[0].task} by backend"
-            paint = partial(tradeoff.quality, rows=found, metric_label=name)
-            size = rows(len(found), 0)._replace(width=beside(seen).width, right=0.42)
-            yield Panel(paint, title, f"{place.cells[0].task}: {name}", size)
+    """Of each machine and its settings by themselves."""
+    for apart in dict.fromkeys(cell.apart for cell in place.cells):
+        first = {cell.variant.index: cell for cell in reversed(place.cells) if cell.apart == apart}
+        cells = [cell for _, cell in sorted(first.items())]
+        where = ", ".join(filter(None, (cells[0].task, apart)))
+        for metric, name in QUALITY.items():
+            found = [
+                (cell, *score_interval(means))
+                for cell in cells
+                if (means := samples.scores_of(cell, metric))
+            ]
+            if found:
+                title = f"{name} on {where} by backend"
+                paint = partial(tradeoff.quality, rows=found, metric_label=name)
+                size = rows(len(found), 0)._replace(width=beside(seen).width, right=0.42)
+                yield Panel(paint, title, f"{where}: {name}", size)

@@ -48,6 +48,12 @@ class Given:
         """Whether every token's id is known."""
         return not (self.tokens == UNKNOWN_TOKEN).any()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the request ended with it: one that failed, or that its trial's end cut off, has
+        no answer."""
+        return self.finished in ("stop", "length")
+
     def equals(self, other: Given) -> bool:
         """Whether both are the same answer."""
         if self.has_ids and other.has_ids:
@@ -154,7 +160,7 @@ def items(
     all.
     """
     given = answers.given
-    differing = [i for i, found in given.items() if _differs(found, variants)]
+    differing = [i for i, found in given.items() if _others(list(found.values()), variants)]
     chosen = set(differing[: SHOWN // 2])
     for request_id in given:
         if len(chosen) >= SHOWN:
@@ -168,14 +174,16 @@ def items(
     return shown, len(given), len(differing)
 
 
-def _differs(answers: Mapping[bytes, Given], variants: Sequence[Variant]) -> bool:
-    base = _base(list(answers.values()), variants)
-    return any(not one.equals(base) for one in answers.values())
+def _others(answers: Sequence[Given], variants: Sequence[Variant]) -> list[Given]:
+    """Those that differ from the base; what is no answer does not."""
+    base = _base(answers, variants)
+    return [one for one in answers if one.is_whole and not one.equals(base)]
 
 
 def _base(answers: Sequence[Given], variants: Sequence[Variant]) -> Given:
     """The answer that the others are compared with: the reference's most frequent one, else the
-    first."""
+    first. What is no answer is that only where there is nothing else."""
+    answers = [one for one in answers if one.is_whole] or answers
     reference = [v.index for v in variants if v.is_reference]
     if not reference:
         return answers[0]
@@ -191,17 +199,21 @@ def _item(
     piece: Pieces | None,
 ) -> ShownRequest:
     base = _base(answers, variants)
-    answers.sort(key=lambda one: (one is not base, min(one.trials)))
+    others = _others(answers, variants)
+    whose = "reference" if any(variants[i].is_reference for i in base.trials) else "first"
+    answers.sort(key=lambda one: (one is not base, not one.is_whole, min(one.trials)))
     totals: Counter[int] = sum((one.trials for one in answers), Counter())
     own = {token: margin for (name, token), margin in margins.items() if name == request_id}
-    shown = tuple(_answer(one, base, totals, own, piece) for one in answers[:_DISTINCT_LIMIT])
+    shown = tuple(
+        _answer(one, base, whose, totals, own, piece) for one in answers[:_DISTINCT_LIMIT]
+    )
     tokens = prompt.get("prompt_tokens")
     gold = prompt.get("answer")
-    differs = any(not one.equals(base) for one in answers)
+    said = (_verdict(answers, base, others, variants), _lost(answers))
     return ShownRequest(
         id=visible(request_id),
-        verdict=_verdict(answers, base, variants, differs),
-        differs=differs,
+        verdict="; ".join(filter(None, said)),
+        differs=bool(others),
         prompt_title="Prompt" + (f", {tokens:,} tokens" if tokens else ""),
         prompt=visible(clipped(prompt.get("prompt_text") or "⟨not stored⟩", _PROMPT_LIMIT)),
         gold=None if gold is None else visible(clipped(str(gold), _ANSWER_LIMIT)),
@@ -210,12 +222,14 @@ def _item(
 
 
 def _verdict(
-    answers: Sequence[Given], base: Given, variants: Sequence[Variant], differs: bool
+    answers: Sequence[Given], base: Given, others: Sequence[Given], variants: Sequence[Variant]
 ) -> str:
-    if not differs:
-        count = len({index for one in answers for index in one.trials})
+    """Whether answers are the same; empty where there is none."""
+    if not base.is_whole:
+        return ""
+    if not others:
+        count = len({index for one in answers if one.is_whole for index in one.trials})
         return "same answer from all" if count > 1 else "same answer in every trial"
-    others = [one for one in answers if not one.equals(base)]
     names = dict.fromkeys(variants[i].label for one in others for i in sorted(one.trials))
     places = [place for one in others if (place := base.first_difference(one)) is not None]
     where = f" from token {min(places)}" if places else ""
@@ -223,21 +237,31 @@ def _verdict(
     return f"differs{where}: {', '.join(shown)}"
 
 
+def _lost(answers: Sequence[Given]) -> str:
+    """``failed in 2 trials, unfinished in 1 trial``: how often there was no answer."""
+    counts: Counter[str] = Counter()
+    for one in answers:
+        if not one.is_whole:
+            counts["failed" if one.finished == "error" else "unfinished"] += one.trials.total()
+    return ", ".join(f"{word} in {counted(n, 'trial')}" for word, n in counts.items())
+
+
 def _answer(
     one: Given,
     base: Given,
+    whose: str,
     totals: Counter[int],
     margins: Mapping[int, float],
     piece: Pieces | None,
 ) -> ShownAnswer:
     text, base_text = _text(one), _text(base)
     by = tuple((i, _share(one.trials[i], totals[i])) for i in sorted(one.trials))
-    if one.equals(base):
+    if not one.is_whole or one.equals(base):
         return ShownAnswer(by, _facts(one), "", visible(clipped(text, _ANSWER_LIMIT)), None)
     index = base.first_difference(one)
-    place = "Differs from the reference's answer"
+    place = f"Differs from the {whose}'s answer"
     place += "" if index is None else f" from token {index}"
-    tokens = "" if index is None else side_by_side(base.tokens, one.tokens, index, piece)
+    tokens = "" if index is None else side_by_side(base.tokens, one.tokens, index, piece, whose)
     if index is not None and index in margins:
         place += f", where the reference's best token was {significant(margins[index])} ahead"
     if text == base_text:

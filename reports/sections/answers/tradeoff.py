@@ -88,7 +88,7 @@ def _scores(samples: Samples, baseline: tradeoff.BaselineMetrics, place: Place) 
         found = [
             (cell, score_interval(means)[0])
             for cell in place.cells
-            if (means := samples.scores.get((cell.variant.index, cell.workload, metric)))
+            if (means := samples.scores_of(cell, metric))
         ]
         if found and not all(baseline.is_of(cell.variant) for cell, _ in found):
             title = f"{name} against speed-up over {baseline.name}{place.words}"

@@ -14,6 +14,7 @@ from reports.figures import throughput, tradeoff
 from reports.numbers import counted, significant
 from reports.panels import Panel, Place, folded, group, panels
 from reports.sections import Section
+from reports.sections.speed.load import RATE, by_arrivals
 from reports.words.doubts.filled import sentences, told_beside
 from reports.words.findings import sound, span
 
@@ -34,8 +35,13 @@ def section(seen: Overview, samples: Samples) -> Section:
             "the repeats. Faint: not valid, or answers of unequal lengths: requests per second are "
             "then of unequal work."
         )
-        rates = [cell for cell in seen.cells if cell.load_kind == "poisson"]
-        groups = [*groups, *group(panels(seen, _rates, rates, per="workload"), "Against the rate")]
+        rates = by_arrivals(cell for cell in seen.cells if cell.load_kind != "closed")
+        over = [
+            panel
+            for kind, own in rates.items()
+            for panel in panels(seen, partial(_rates, kind), own, per="workload")
+        ]
+        groups = [*groups, *group(over, "Against the rate")]
     return Section(
         "goodput",
         "Goodput against the objective",
@@ -72,17 +78,15 @@ def _finding(seen: Overview, samples: Samples) -> str:
     )
 
 
-def _rates(place: Place) -> Iterator[Panel]:
+def _rates(kind: str, place: Place) -> Iterator[Panel]:
     """At the objective as given; none of a single rate."""
     if len({cell.load_value for cell in place.cells}) < 2:
         return
     paint = partial(
-        throughput.against_load,
-        cells=place.cells,
-        x_label="requests per second asked for",
-        quantity=throughput.GOODPUT,
+        throughput.against_load, cells=place.cells, x_label=RATE, quantity=throughput.GOODPUT
     )
-    yield Panel(paint, f"Goodput against the rate{place.words}")
+    title = f"Goodput against the rate{place.words}, {kind}"
+    yield Panel(paint, title, f"{place.workload}, {kind}")
 
 
 def _curves(samples: Samples, place: Place) -> Iterator[Panel]:

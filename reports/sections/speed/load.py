@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from reports.cells import Cell, Overview
@@ -14,19 +14,26 @@ from reports.sections import Section
 from reports.words.doubts.filled import sentences
 from reports.words.findings import beyond, geometric_mean
 
-_AXES = {
-    "closed": "concurrency",
-    "poisson": "requests per second asked for",
-    "constant": "requests per second asked for",
-}
+RATE = "requests per second asked for"
+
+
+def by_arrivals(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """The cells of one kind of load, and of one burstiness, whose curves go over its concurrency or
+    its rate; by what such loads are called. None of a trace, which has neither."""
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.load_value is not None:
+            shape = cell.metrics.get("burstiness")
+            bursts = "" if shape is None else f", burstiness {shape:g}"
+            found.setdefault(f"{cell.load_kind} load{bursts}", []).append(cell)
+    return found
 
 
 def section(seen: Overview, samples: Samples) -> Section:
     """A panel per kind of load and workload, and one of all loads against the time per token."""
     found = []
-    for kind in _AXES:
-        own = [cell for cell in measured(seen) if cell.load_kind == kind]
-        found += panels(seen, _lines, own, per="workload")
+    for kind, own in by_arrivals(measured(seen)).items():
+        found += panels(seen, partial(_lines, kind), own, per="workload")
     both = panels(seen, _both, per="workload") if len(seen.loads) > 1 else []
     note = "Median over the repeats; the band is their range. Hollow: not valid. "
     if both:
@@ -93,10 +100,10 @@ def _both(place: Place) -> Iterator[Panel]:
     yield Panel(partial(throughput.against_latency, cells=place.cells), title)
 
 
-def _lines(place: Place) -> Iterator[Panel]:
+def _lines(kind: str, place: Place) -> Iterator[Panel]:
     if len({cell.load_value for cell in place.cells}) < 2:
         return
-    kind = place.cells[0].load_kind
-    title = f"Output tokens per second against {_AXES[kind]}{place.words}"
-    paint = partial(throughput.against_load, cells=place.cells, x_label=_AXES[kind])
-    yield Panel(paint, title, f"{place.workload}, {kind} load")
+    axis = "concurrency" if place.cells[0].load_kind == "closed" else RATE
+    title = f"Output tokens per second against {axis}{place.words}, {kind}"
+    paint = partial(throughput.against_load, cells=place.cells, x_label=axis)
+    yield Panel(paint, title, f"{place.workload}, {kind}")

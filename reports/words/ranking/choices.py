@@ -112,7 +112,7 @@ def _choice(
         first=_over(chosen, cells, race, samples, "ttft_s"),
         answers=_answers(race, chosen, quality),
         rival=_rival(chosen, good, samples),
-        price=_price(beyond, quality),
+        price=_price(race, beyond, quality),
         rests_on=f"{len({workload for workload, *_ in common})} of {len(every)}",
     )
 
@@ -197,11 +197,11 @@ def _over(
     return (f"{ratio(found[0])}×", interval(*found[1:])) if found else ("", "")
 
 
-def _price(beyond: Sequence[_Entry], quality: Mapping[int, AnswerQuality]) -> str:
+def _price(race: Race, beyond: Sequence[_Entry], quality: Mapping[int, AnswerQuality]) -> str:
     if not beyond:
         return ""
     most = max(beyond, key=lambda entry: entry.speed.value)
-    known = quality.get(most.variant.index)
+    known = race.judged(most.cells, quality.get(most.variant.index))
     is_known = any(cell.value("consistency_ratio") is not None for cell in most.cells)
     cost = known.short if known else UNJUDGED if is_known else INCOMPARABLE
     return f"{most.variant.label} {ratio(most.speed.value)}× {most.speed.interval}: {cost}"

@@ -124,7 +124,7 @@ def _race(
         words = race.answers(groups[winner.index]) or "answers that could not be compared"
         text += f", with {words}"
     if not kept:
-        known = quality.get(winner.index)
+        known = race.judged(groups[winner.index], quality.get(winner.index))
         return text + (f". Its answers are {known.short}." if known else ".") + doubt
     if beyond:
         most, other = max(beyond, key=lambda pair: pair[0].value)
@@ -186,8 +186,8 @@ def _price(
     race: Race, variant: Variant, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality]
 ) -> str:
     """What a variant that does not keep the other's answers does to them."""
-    if variant.index in quality:
-        return f"Its answers are {quality[variant.index].short}."
+    if known := race.judged(cells, quality.get(variant.index)):
+        return f"Its answers are {known.short}."
     if variant.is_replay:
         return "It gives other answers, and a replay does not say how good they are."
     words = race.answers(cells)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from reports.cells import Cell
@@ -10,7 +11,7 @@ from reports.variants import Variant
 from reports.words.doubts.overhead import shrinking
 from reports.words.drafts import arithmetic, engine
 from reports.words.quality import AnswerQuality
-from reports.words.ranking.same import TO_REFERENCE, answer_words, keeps_answers
+from reports.words.ranking.same import TO_REFERENCE, answer_words, consistency, keeps_answers
 from results.compare.pairing import NATIVE
 
 
@@ -40,12 +41,31 @@ class Race(NamedTuple):
         """Whether the answers are the other's, up to what it differs from itself."""
         return keeps_answers(cells, self.same)
 
+    def judged(self, cells: Sequence[Cell], quality: AnswerQuality | None) -> AnswerQuality | None:
+        """`quality` of a variant with the workloads of its `cells` on which its answers are others
+        and have no score."""
+        if quality is None:
+            return None
+        scored = {task.workload for task in quality.tasks}
+        by_task: dict[str, list[Cell]] = {}
+        for cell in cells:
+            if cell.is_measured and cell.task not in scored:
+                by_task.setdefault(cell.task, []).append(cell)
+        unscored = [name for name, own in by_task.items() if not self._equal(own)]
+        return replace(quality, unscored=unscored)
+
+    def _equal(self, cells: Sequence[Cell]) -> bool:
+        """A verdict on texts is over all workloads, and says nothing of one alone."""
+        found = consistency(cells, self.same)
+        return found is not None and found[0] == 1
+
     def has_good_answers(self, cells: Sequence[Cell], quality: AnswerQuality | None) -> bool:
         """Whether they are the other's, or as good by their scores; no replay's are judged, so that
         they are what its method promises."""
         if cells[0].variant.is_replay:
             return not cells[0].variant.lossy
-        return self.keeps(cells) or (quality is not None and quality.judgement == "as good")
+        found = self.judged(cells, quality)
+        return self.keeps(cells) or (found is not None and found.is_good)
 
 
 def races(cells: Sequence[Cell], variants: Sequence[Variant]) -> list[Race]:

@@ -15,7 +15,7 @@ from results.compare.lossless.evidence import (
     recorded_margins,
     sampled,
 )
-from results.compare.pairing import ComparableTrials, Member, Versus, with_itself
+from results.compare.pairing import ComparableTrials, Member, Versus, group_key, with_itself
 from results.compare.validity import has_kernels, other_draws
 
 
@@ -67,6 +67,7 @@ class GroupTexts:
             evidence["draws"] = sampled(same, theirs)
         trial, record = first.trial, first.stored.record
         return {
+            "group": group_key(first.stored),
             "variant": first.variant,
             "backend": trial.backend,
             "options": dict(trial.options),

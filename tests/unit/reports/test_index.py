@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from harness.cli import main as cli
 from reports import index
 from reports.page import render, write_report
+from reports.words.ranking.choices import Choice, choices
 from tests.support.results.report_runs import ENGINES, LOADS, write_run
 
 
@@ -87,6 +89,30 @@ def test_a_broken_run_is_listed_with_the_reason(runs: Path) -> None:
     assert "not readable as YAML" in page
     assert "empty" not in page
     assert page.index('<a href="first') < page.index("<h2>broken"), "what has no date is last"
+
+
+def test_a_run_of_many_choices_is_listed_with_all_of_them(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its page says of itself was cut off, and no run was listed."""
+
+    def many(*arguments: Any) -> list[Choice]:
+        return [replace(one, load=f"load {n}") for one in choices(*arguments) for n in range(400)]
+
+    monkeypatch.setattr("reports.words.ranking.scoped.choices", many)
+    page = index.write_index(runs).read_text()
+    assert (runs / "first/report.html").read_text().index("<style>") > 2**16
+    assert page.count("at a time): <strong>") == 400
+    assert 'href="second' in page
+
+
+def test_a_report_that_does_not_say_what_it_is_of_is_a_line_of_the_index(runs: Path) -> None:
+    def write(run: Path) -> Path:
+        (run / "report.html").write_text("<html><head><style></style></head><body></body></html>")
+        return run / "report.html"
+
+    page = index.write_index(runs, write).read_text()
+    assert page.count("No report: report.html was written, and does not say what is in it") == 2
 
 
 def test_a_run_is_no_folder_of_runs(runs: Path) -> None:

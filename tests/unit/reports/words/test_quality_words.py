@@ -43,7 +43,7 @@ def scored(right: int, prompts: int = 40) -> dict[str, Mean]:
 def samples(reference: int, own: int, prompts: int = 40) -> Samples:
     found = Samples()
     for variant, right in ((VLLM, reference), (EXACT, reference), (LOSSY, own)):
-        found.scores[variant.index, "gsm8k", "exact_match"] = scored(right, prompts)
+        found.scores[variant.index, "gsm8k", "", "exact_match"] = scored(right, prompts)
     return found
 
 
@@ -134,7 +134,7 @@ def test_the_verdict_names_the_cost_of_other_answers_only() -> None:
 def test_one_task_that_is_worse_is_enough() -> None:
     found = samples(300, 300, 400)
     for variant, right in ((VLLM, 390), (LOSSY, 200)):
-        found.scores[variant.index, "humaneval", "pass_at_1"] = scored(right, 400)
+        found.scores[variant.index, "humaneval", "", "pass_at_1"] = scored(right, 400)
     both = [*CELLS, *(measured(v, 1.0, 1.0) for v in (VLLM, LOSSY))]
     cells = [*both[:3], *(_on(cell, "humaneval") for cell in both[3:])]
     quality = qualities(cells, [VLLM, LOSSY], found)[LOSSY.index]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from harness.core.nouns import UNKNOWN_TOKEN, Generation, Load, Model, Trial, TrialRecord, Workload
 from reports.sections.answers.requests import SHOWN, Answers, ShownRequest, items
 from reports.variants import NamedOptions, Variant, variants
@@ -144,3 +146,52 @@ def test_without_a_reference_answers_are_compared_with_the_first() -> None:
     (item,), _, differing = items(answers, {}, [OTHER, OTHER])
     assert differing == 1
     assert [answer.by for answer in item.answers] == [((1, "1 of 2 trials"),)] * 2
+
+
+WHOLE, OTHERWISE = _trial({"r": ([1, 2], "a b")}), _trial({"r": ([1, 3], "a c")})
+LOST = _trial({"r": ([], None)}, finished="error")
+CUT_OFF = _trial({"r": ([1], "a")}, finished=None)
+
+
+@pytest.mark.parametrize(
+    ("given", "differing", "verdict"),
+    [
+        # more of the reference's repeats failed than did not
+        (
+            [(REFERENCE, WHOLE), (REFERENCE, LOST), (REFERENCE, LOST), (OTHER, WHOLE)],
+            0,
+            "same answer from all; failed in 2 trials",
+        ),
+        (
+            [(REFERENCE, WHOLE), (OTHER, LOST), (OTHER, CUT_OFF)],
+            0,
+            "same answer in every trial; failed in 1 trial, unfinished in 1 trial",
+        ),
+        (
+            [(REFERENCE, WHOLE), (OTHER, LOST), (OTHER, OTHERWISE)],
+            1,
+            "differs from token 1: fast; failed in 1 trial",
+        ),
+        ([(REFERENCE, LOST), (OTHER, LOST)], 0, "failed in 2 trials"),
+    ],
+)
+def test_a_request_that_failed_has_no_other_answer(
+    given: list[tuple[Variant, Any]], differing: int, verdict: str
+) -> None:
+    answers = Answers()
+    for variant, requests in given:
+        answers.add(variant, requests)
+    (item,), _, count = items(answers, {}, [REFERENCE, OTHER])
+    assert (count, item.differs, item.verdict) == (differing, bool(differing), verdict)
+    lost = [one for one in item.answers if "error: lost <it>" in one.facts]
+    assert [(one.divergence, one.rest) for one in lost] == [("", None)]
+
+
+def test_where_the_reference_failed_the_others_are_held_against_the_first() -> None:
+    (item,) = _items((REFERENCE, LOST), (OTHER, WHOLE), (OTHER, OTHERWISE))
+    assert item.verdict == "differs from token 1: fast; failed in 1 trial"
+    first, other, lost = item.answers
+    assert first.by == ((1, "1 of 2 trials"),)
+    assert other.divergence.startswith("Differs from the first's answer from token 1")
+    assert other.tokens.splitlines()[1].split() == ["first", "1", "|", "2"]
+    assert lost.divergence == ""

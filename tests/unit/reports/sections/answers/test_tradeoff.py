@@ -63,6 +63,25 @@ def test_goodput_stands_against_the_rate(page: str) -> None:
     assert re.search(r"vllm: [\d.]+ to [\d.]+ requests/s<", drawn)
 
 
+def test_every_kind_of_arrivals_has_its_curves_over_the_rate(tmp_path: Path) -> None:
+    """Those of gamma and constant arrivals were left out."""
+    loads = [
+        *(Load("constant", rate=rate) for rate in (2.0, 4.0)),
+        *(Load("gamma", rate=r, burstiness=b) for r in (2.0, 4.0) for b in (0.5, 2.0)),
+        Load("gamma", rate=2.0, burstiness=3.0),  # a single rate is no curve
+    ]
+    page = written(tmp_path, *ENGINES[:2], loads=loads)
+    for name, title in (
+        ("load", "Output tokens per second against requests per second asked for"),
+        ("goodput", "Goodput against the rate"),
+    ):
+        drawn = section(page, name)
+        assert set(re.findall(rf'{title}: gsm8k, ([^<"]*)[<"]', drawn)) == {
+            "constant load", "gamma load, burstiness 0.5", "gamma load, burstiness 2",
+        }  # fmt: skip
+        assert "<figcaption>gsm8k, gamma load, burstiness 2</figcaption>" in drawn
+
+
 def test_reasons_are_counted_before_they_are_listed(page: str) -> None:
     text = section(page, "validity")
     assert "machine-noisy: 8 of 32 trials, in 4 cells." in text

@@ -188,3 +188,23 @@ def test_a_note_names_every_objective(tmp_path: Path) -> None:
     assert made is not None
     assert f"(end to end ≤ 900 ms; of other rows {one})" in made.note
     assert "at which 90 or 99% of the requests" in made.note
+
+
+def test_rows_and_figures_follow_the_filters(tmp_path: Path) -> None:
+    """They vanished under any load, and under a workload whose label is more than its name."""
+    folder = searched(tmp_path, APART)
+    for path in (folder / "trials").glob("*.json"):
+        stored = json.loads(path.read_text())
+        workload, rate = stored["trial"]["workload"], stored["trial"]["load"]["rate"]
+        workload["options"] = {"chat": {"system": "Be brief."}}
+        if rate is not None:  # each probe draws rows of its own
+            workload["checksum"] += f" at {rate}"
+        path.write_text(json.dumps(stored))
+    text = write_report(folder).read_text()
+    label = "gsm8k (system &#34;Be brief.&#34;)"
+    assert f'<option value="{label}">' in text
+    own = section(text, "sustained")
+    heads = re.findall(r"<(?:tr class|figure)[^>]*>", own)
+    assert len(heads) == 3 + 2
+    assert all(f' data-workload="{label}"' in head for head in heads)
+    assert "data-load" not in own + section(text, "same_text")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from reports.collect import Samples
 from reports.variants import NamedOptions, Variant, variants
 from reports.words.quality import qualities
 from reports.words.ranking.choices import Choice, choices
+from reports.words.ranking.headline import headline
+from reports.words.verdict import verdicts
 from results.compare.judged import Mean
 from results.compare.rivals import RequestTimes
 from tests.support.results.made_effects import made_effects
@@ -58,7 +61,7 @@ class RankedRun:
                 slower = factor if speedup > 1 else 1.0
                 self.samples.times[name][cell][repeat] = RequestTimes(IDS, values / slower)
         scores = {name: Mean(float(i < right), 1) for i, name in enumerate(IDS)}
-        self.samples.scores[variant.index, workload, "exact_match"] = scores
+        self.samples.scores[variant.index, workload, "", "exact_match"] = scores
 
     def choices(self) -> list[Choice]:
         quality = qualities(self.cells, EVERY, self.samples)
@@ -182,3 +185,43 @@ def test_who_is_nowhere_sound_is_no_next_best() -> None:
     run.add(OTHER, 9.0, sound=False)
     (found,) = run.choices()
     assert found.rival == "exact 1.02× [0.92, 1.12]: not shown to be faster"
+
+
+def on_two_workloads(same: float, scored: tuple[str, ...] = ("gsm8k",)) -> RankedRun:
+    """An early exit with other answers to gsm8k that are scored as good, and `same` on sharegpt."""
+    run = RankedRun()
+    for workload in ("gsm8k", "sharegpt"):
+        run.add(VLLM, 1.0, workload=workload)
+        run.add(EXACT, 1.5, workload=workload)
+        run.add(LOSSY, 2.5, workload=workload, same=0.9 if workload == "gsm8k" else same)
+    run.samples.scores.clear()
+    for variant, workload in itertools.product((VLLM, LOSSY), scored):
+        scores = {f"r{i}": Mean(1.0, 1) for i in range(100)}
+        run.samples.scores[variant.index, workload, "", "exact_match"] = scores
+    return run
+
+
+def test_a_score_on_one_workload_does_not_speak_for_another() -> None:
+    """A method that kept its score on one and changed every answer of the other was chosen."""
+    run = on_two_workloads(same=0.0)
+    judged = (
+        "as good as the reference's within 0.02 of the score on gsm8k, and judged by no score on "
+        "sharegpt"
+    )
+    (found,) = run.choices()
+    assert found.name == "exact"
+    assert found.price.startswith("lossy 2.50× [")
+    assert found.price.endswith(f"]: {judged}")
+    quality = qualities(run.cells, EVERY, run.samples)
+    told = headline(run.cells, EVERY, "", quality, run.samples)
+    assert told.startswith("exact (re-implementation) was the fastest whose answers are as good")
+    assert told.endswith(f"Its answers are {judged}.")
+    lines = verdicts(run.cells, EVERY, "", quality)
+    assert [judged in line.sentence for line in lines] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(("same", "scored"), [(1.0, ("gsm8k",)), (0.0, ("gsm8k", "sharegpt"))])
+def test_scores_are_needed_where_answers_differ(same: float, scored: tuple[str, ...]) -> None:
+    (found,) = on_two_workloads(same, scored).choices()
+    assert (found.name, found.price) == ("lossy", "")
+    assert found.answers == "others, as good as the reference's within 0.02 of the score"

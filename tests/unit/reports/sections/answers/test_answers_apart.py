@@ -1,0 +1,134 @@
+"""Answers and scores of several machines, lengths or temperatures are taken each by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import results
+from harness.core.names import QUALITY
+from harness.core.nouns import Load, Sampling, TrialRecord, Workload
+from reports.cells import Overview, overview
+from reports.collect import Samples, collect
+from reports.page import render
+from reports.sections.answers import quality
+from reports.words.quality import qualities
+from reports.words.ranking.by_size import by_model
+from results.compare.quality import only_quality, without_quality
+from tests.support.results.make_trials import generation, record, trial
+from tests.support.results.report_pages import section
+from tests.support.results.stored_runs import run_of
+
+PROMPTS = 400
+SHORT, LONG = "max new tokens 16", "max new tokens 256"
+GREEDY, DRAWN = "sampling temperature 0.0", "sampling temperature 1.0"
+
+
+def answered(
+    name: str,
+    ids: Sequence[int],
+    right: int = 0,
+    *,
+    prompts: Sequence[str] = ("r0", "r1"),
+    telemetry: Mapping[str, float] | None = None,
+    **asked: Any,
+) -> TrialRecord:
+    """The same answer to each prompt, which is right for the first ones."""
+    own = trial(name, workload=Workload("gsm8k", checksum="s"), requests=len(prompts), **asked)
+    ends = [10.0 * place for place, _ in enumerate(ids, 1)]
+    answers = [generation(one, ends, ids=ids, telemetry=telemetry) for one in prompts]
+    scores = {one: {"exact_match": float(n < right)} for n, one in enumerate(prompts)}
+    return record(own, answers, scores=scores, lossless=False)
+
+
+def stored(folder: Path, *found: TrialRecord) -> results.Run:
+    told = {one.trial.backend: dict(one.trial.options) for one in found}
+    backends = [{"name": name, "options": options} for name, options in told.items()]
+    return run_of(folder, *found, backends=backends)
+
+
+def page(run: results.Run) -> tuple[Overview, Samples]:
+    timed = without_quality(run)
+    seen = overview(timed)
+    return seen, collect(timed, seen, only_quality(run))
+
+
+def lengths(**changes: Any) -> list[TrialRecord]:
+    """Of two lengths: with the longer one the early exit loses six of a hundred answers."""
+    asked: dict[str, Any] = {"prompts": [f"r{n}" for n in range(PROMPTS)], **changes}
+    return [
+        answered(name, [1, 2], PROMPTS - lost, max_new_tokens=most, **asked)
+        for name, most, lost in (
+            *(("vllm", 16, 0), ("fast", 16, 0)),
+            *(("vllm", 256, 0), ("fast", 256, 24)),
+        )
+    ]
+
+
+def test_each_length_is_judged_by_its_own_answers(tmp_path: Path) -> None:
+    """A loss was halved, and one part's answers were called worse for the other's."""
+    seen, samples = page(stored(tmp_path, *lengths()))
+    told = {part: qualities(own, seen.variants, samples)[1].words for part, own in by_model(seen)}
+    assert told == {
+        SHORT: "as good as the reference's within 0.02 of the score",
+        LONG: "worse than the reference's: gsm8k (bundled) exact match 1.00 → 0.940",
+    }
+    made = quality.section(seen, samples)
+    assert made.finding == (
+        "The greatest loss beside the reference: gsm8k (bundled) exact match 1.00 → 0.940 with "
+        "fast."
+    )
+    assert sorted(panel.caption for panel in made.groups[0].panels) == [
+        f"gsm8k (bundled), {part}: exact match" for part in (SHORT, LONG)
+    ]
+
+
+def test_prompts_for_quality_alone_join_those_that_were_asked_alike(tmp_path: Path) -> None:
+    more = answered(
+        "fast", [1, 2], 1, prompts=["q0", "q1", "q2"], max_new_tokens=256,
+        load=Load(QUALITY, concurrency=8),
+    )  # fmt: skip
+    _, samples = page(stored(tmp_path, *lengths(), more))
+    counts = {key[:3]: len(means) for key, means in samples.scores.items()}
+    assert counts == {
+        (0, "gsm8k", SHORT): PROMPTS,
+        (1, "gsm8k", SHORT): PROMPTS,
+        (0, "gsm8k", LONG): PROMPTS,
+        (1, "gsm8k", LONG): PROMPTS + 3,
+    }
+    assert samples.more_prompts == {"gsm8k": 3}
+
+
+def blocks(run: results.Run) -> dict[str, str]:
+    """What the list of answers says of each part of it."""
+    text = section(render(run), "requests")
+    return dict(re.findall(r'<h3>([^<]*) <span class="muted">([^<]*)</span></h3>', text))
+
+
+def test_drawn_answers_are_no_other_answers_than_the_greedy_ones(tmp_path: Path) -> None:
+    found = [
+        answered(name, ids, sampling=Sampling(temperature=temperature))
+        for name in ("vllm", "fast")
+        for temperature, ids in ((0.0, [1, 2]), (1.0, [3, 4]))
+    ]
+    assert blocks(stored(tmp_path, *found)) == {
+        f"gsm8k, {GREEDY}": "2 requests, 0 with differing answers",
+        f"gsm8k, {DRAWN}": "2 requests, 0 with differing answers",
+    }
+
+
+def test_a_margin_is_of_the_part_that_recorded_it(tmp_path: Path) -> None:
+    told: dict[str, Any] = {"options": {"margins": True}, "telemetry": {"top2_margin@1": 0.5}}
+    plain: dict[str, Any] = {"options": {"margins": True}}
+    run = stored(
+        tmp_path,
+        answered("vllm", [1, 2], max_new_tokens=16, **told),
+        answered("vllm", [1, 2], max_new_tokens=256, **plain),
+        *(answered("fast", [1, 3], max_new_tokens=most) for most in (16, 256)),
+    )
+    assert set(blocks(run).values()) == {"2 requests, 2 with differing answers"}
+    ahead = "where the reference&#39;s best token was 0.500 ahead"
+    parts = section(render(run), "requests").split("<h3>")
+    assert sorted(part.count(ahead) for part in parts) == [0, 0, 2]
