@@ -60,14 +60,15 @@ async def probe(
     path: str,
     body: Callable[[str, Mapping[str, Any], bool], dict[str, Any]],
     tokenizer: Any,
+    usual: str = "",
 ) -> Dialect:
     """Ask the server for its models, and for a few tokens in ever plainer terms until it agrees.
 
     `body(prompt form, extras, ignore_eos)` makes a request's body, but for `model`; `tokenizer` is
-    the model's, None where there is none. Raises `UserError` naming the server when it cannot be
-    used.
+    the model's, None where there is none; `name` and `usual`: as in `find_model`. Raises
+    `UserError` naming the server when it cannot be used.
     """
-    model = await find_model(server, name)
+    model = await find_model(server, name, usual)
     forms: tuple[Literal["ids", "text", "chat"], ...] = ("ids", "text")
     if path == "chat/completions":
         forms = ("chat",)
