@@ -4,6 +4,7 @@ On a machine that is busy with other work this is several times as fast as threa
 over cores wait for the slowest core, and threads wait for each other in the memory allocator.
 """
 
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -89,6 +90,7 @@ def _serve(
     model: Llama, teacher: Llama | None, buffer: list[Tensor], pipe: Any, dtype: torch.dtype
 ) -> None:
     """Answer requests until the other side closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a whole terminal: the other side closes then
     torch.set_num_threads(1)
     with suppress(*GONE):
         while True:

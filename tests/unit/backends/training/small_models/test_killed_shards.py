@@ -59,3 +59,22 @@ def test_no_step_is_lost_with_a_process(
     monkeypatch.undo()
     assert demo.train_demo(out, recipe=recipe(steps=4), threads=1)
     assert same(weights(out), weights(straight))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU computes all shards in one process")
+def test_an_interrupt_at_a_terminal_ends_no_process_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_tokenizer(tmp_path, rows_per_workload=60)
+    taken = run.TrainingRun.take_step
+
+    def interrupted(self: run.TrainingRun, rows: list[Example]) -> objective.Losses:
+        if self.step == 1:
+            assert self._workers is not None
+            for process in self._workers._processes:
+                assert process.pid is not None
+                os.kill(process.pid, signal.SIGINT)
+        return taken(self, rows)
+
+    monkeypatch.setattr(run.TrainingRun, "take_step", interrupted)
+    assert demo.train_demo(tmp_path, recipe=recipe(steps=2), threads=2)
