@@ -48,7 +48,7 @@ class HttpBackend(Backend):
     OPTIONS: ClassVar[dict[str, Option]] = {
         "base_url": Option(str, "http://127.0.0.1:8000/v1", "the server's address, with /v1"),
         "api": Option(str, "completions", "which API to use", choices=tuple(PATHS)),
-        "model": Option(str, None, "name on the server; default: the one that it serves"),
+        "model": Option(str, None, "served name; default: the only one, else the experiment's"),
         "api_key_env": Option(str, None, "name of the environment variable with the API key"),
         "timeout_s": Option(float, 600.0, "longest wait for a whole answer", minimum=0.001),
         "clients": Option(
@@ -65,9 +65,8 @@ class HttpBackend(Backend):
     needs_model = False
     CONTEXT = math.inf
 
-    def __init__(self, settings: Mapping[str, Any], tokenizer: Any) -> None:
-        self._settings = settings
-        self._tokenizer = tokenizer
+    def __init__(self, settings: Mapping[str, Any], tokenizer: Any, model: str = "") -> None:
+        self._settings, self._tokenizer, self._model = settings, tokenizer, model
         self._key = os.environ.get(settings["api_key_env"] or "") or None
         self._base_url: str = settings["base_url"]
         try:
@@ -104,7 +103,7 @@ class HttpBackend(Backend):
 
         settings = {**options, "base_url": check_base_url(options["base_url"])}
         tokenizer = None if model_dir is None else models.prompt_tokenizer(model_dir)
-        return cls(settings, tokenizer)
+        return cls(settings, tokenizer, model.name)
 
     def _describe(self) -> BackendInfo:
         """What is served where, and how its tokens are counted."""
@@ -220,7 +219,7 @@ class HttpBackend(Backend):
             asked = Request("probe", ids, tokens, ignore_eos=ignore_eos)
             return self._body(form, asked, extras)
 
-        settings = self._settings
+        settings, model = self._settings, self._model
         path = PATHS[settings["api"]]
         if settings["api"] == "chat" and self._tokenizer is None:
             raise UserError("backend 'http': api 'chat' needs a model with a tokenizer")
@@ -228,7 +227,7 @@ class HttpBackend(Backend):
         async def once(*, again: bool) -> Dialect:
             async with connect(self._base_url, self._key, settings["timeout_s"]) as server:
                 return await probe(
-                    server, settings["model"], path, body, self._tokenizer, again=again
+                    server, settings["model"], path, body, self._tokenizer, model, again=again
                 )
 
         for wait_s in WAITS_S:

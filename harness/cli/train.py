@@ -9,6 +9,7 @@ import typer
 
 from harness.cli.training import exits
 from harness.cli.training.common import (
+    MOST_SEED,
     Batch,
     Epochs,
     LearntWorkloads,
@@ -78,7 +79,7 @@ def train_sublayers(
         float, typer.Option(help="No draft follows one that is less probable.")
     ] = 0.6,
     dtype: Annotated[str, typer.Option(help="auto, float32, float16 or bfloat16.")] = "auto",
-    seed: Annotated[int, typer.Option(min=0, help="Of rows and search.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of rows and search.")] = 0,
     revision: Revision = None,
 ) -> None:
     """Find the sublayers that speculative's self_speculation leaves out when it drafts; begins anew
@@ -116,7 +117,9 @@ def train_eagle(
     lr: Rate = 2e-3,
     batch: Batch = 32,
     decay: Annotated[float, typer.Option(help="Weight of a draft against the one before.")] = 0.8,
-    seed: Annotated[int, typer.Option(min=0, help="Of rows, their order and the weights.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MOST_SEED, help="Of rows, their order and the weights.")
+    ] = 0,
     revision: Revision = None,
     max_new_tokens: Longest = None,
     minutes: Minutes = None,
@@ -176,7 +179,7 @@ def train_medusa(
     )
 
 
-Seed = Annotated[int, typer.Option(min=0, help="Of rows and weights.")]
+Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of rows and weights.")]
 
 
 @train_app.command("sentiment")

@@ -99,17 +99,18 @@ async def probe(
     path: str,
     body: Body,
     tokenizer: Any,
+    usual: str = "",
     *,
     again: bool = False,
 ) -> Dialect:
     """Ask the server for its models, and for a few tokens in ever plainer terms until it agrees.
 
     `body(prompt form, extras, ignore_eos)` makes a request's body, but for `model`; `tokenizer` is
-    the model's, None where there is none. `again`: the caller tries again where the server may only
-    be busy; else one that fails at token ids in whatever way is asked with text. Raises `UserError`
-    naming the server when it cannot be used.
+    the model's, None where there is none; `name` and `usual`: as in `find_model`. `again`: the
+    caller tries again where the server may only be busy; else one that fails at token ids in
+    whatever way is asked with text. Raises `UserError` naming the server when it cannot be used.
     """
-    asker = _Asker(server, path, await find_model(server, name), body)
+    asker = _Asker(server, path, await find_model(server, name, usual), body)
     is_chat = path == "chat/completions"
     try:
         return await _agree(asker, "chat" if is_chat else "ids", tokenizer)

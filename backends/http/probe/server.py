@@ -103,8 +103,9 @@ async def ask(server: Server, path: str, content: Mapping[str, Any]) -> list[dic
         raise AskError(_lost(where, error, server.timeout_s)) from None
 
 
-async def find_model(server: Server, name: str | None) -> str:
-    """The model to ask for: `name` if the server has it, else the only one that it has."""
+async def find_model(server: Server, name: str | None, usual: str) -> str:
+    """The model to ask for: `name` if the server has it; without a name the only one there, or of
+    several `usual`, as the experiment calls it."""
     where = f"backend 'http': {server.base_url}"
     try:
         async with server.session.get(f"{server.base_url}/models") as response:
@@ -120,13 +121,20 @@ async def find_model(server: Server, name: str | None) -> str:
         served = [str(entry["id"]) for entry in json.loads(listed)["data"]]
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{where}/models: not an OpenAI-compatible answer") from None
+    if not served:
+        raise UserError(f"{where} serves no model")
     if name is not None:
         if name not in served:
             raise UserError(f"{where} does not serve '{name}': {nearest(name, served)}")
         return name
-    if len(served) != 1:
-        raise UserError(f"{where} serves {len(served)} models: set the option 'model'")
-    return served[0]
+    if len(served) == 1:
+        return served[0]
+    if usual in served:
+        return usual
+    raise UserError(
+        f"{where} serves {len(served)} models: set the option 'model' (quick: --served-model); "
+        f"{nearest(usual, served)}"
+    )
 
 
 async def find_version(server: Server) -> str:

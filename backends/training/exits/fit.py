@@ -187,7 +187,8 @@ def _epoch(
 ) -> list[float]:
     """One pass over the training answers in an order that the seed and the epoch decide."""
     count = problem.answers
-    generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + epoch)
+    seed = (recipe.seed * 1_000_003 + epoch) % 2**64  # torch takes no larger one
+    generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(count, generator=generator).tolist()
     batches = [order[start : start + recipe.batch] for start in range(0, count, recipe.batch)]
     total, positions = torch.zeros(len(problem.parameters)), 0

@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from backends.checkpoints.exit_heads import open_folder
 from backends.checkpoints.models import one_line
 from backends.training.folders import check_out
 from harness.core.errors import UserError, nearest
-from harness.core.files import only_writer
+from harness.core.files import only_writer, remove_stale
 from workloads import OWN, WORKLOADS
 from workloads.own.rows import NO_FILE
 
@@ -142,6 +142,7 @@ def held(out: Path, recipe: ExitRecipe, model: Path) -> Iterator[dict[str, Any] 
 def _finished(out: Path, recipe: ExitRecipe, model: Path) -> dict[str, Any] | None:
     state = out / STATE
     begun = (out / BEGUN).is_file()
+    remove_stale(state)  # of one that was killed while it claimed the folder
     if state.exists() and not begun and not (state.is_dir() and not any(state.iterdir())):
         raise UserError(f"--out: {state} is not of a training; choose another folder")
     finished = None
@@ -153,7 +154,7 @@ def _finished(out: Path, recipe: ExitRecipe, model: Path) -> dict[str, Any] | No
                 _check_whole(path, model)
                 finished = content
     if finished is not None:
-        shutil.rmtree(state, ignore_errors=True)
+        drop_state(out)
     return finished
 
 
@@ -181,6 +182,16 @@ def claim_folder(out: Path, recipe: ExitRecipe) -> None:
     """Make `out` this recipe's folder."""
     (out / STATE).mkdir(parents=True, exist_ok=True)
     write_json(out / BEGUN, {"recipe": recipe.to_dict()})
+
+
+def drop_state(out: Path) -> None:
+    """Remove the state of a finished run. Its recipe goes last, so that the same command knows what
+    a kill leaves of it."""
+    for path in (out / STATE).glob("*"):
+        if path != out / BEGUN:
+            with suppress(OSError):
+                path.unlink()
+    shutil.rmtree(out / STATE, ignore_errors=True)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -23,7 +23,13 @@ from backends.training.exits.cache import Cache, build_cache
 from backends.training.exits.data import TrainPrompt, prompts_checksum, read_prompts
 from backends.training.exits.fit import Fit, Objective, diverged, fit
 from backends.training.exits.kept import kept_answers
-from backends.training.exits.recipe import STATE, ExitRecipe, check_recipe, claim_folder
+from backends.training.exits.recipe import (
+    STATE,
+    ExitRecipe,
+    check_recipe,
+    claim_folder,
+    drop_state,
+)
 from harness.core.errors import UserError
 from harness.core.files import size
 from harness.core.nouns import Model
@@ -201,7 +207,7 @@ class ExitTraining:
             told = diverged(self.recipe, self._fit.epoch + 1)
             raise UserError(f"{told}; {self.out} has what was best before")
         if content["finished"]:
-            shutil.rmtree(self.out / STATE)
+            drop_state(self.out)
         return content
 
     def _lacking(

@@ -26,6 +26,8 @@ from harness.core.files import only_writer, write_atomic
 from workloads.labelled import LABELS, images
 
 REPORT = "report.json"
+BEGUN = "begun.json"
+"""Stands there until the report does: what a killed training left is this command's too."""
 SPREAD = 0.02
 """Deviation of the encoder's first weights, as transformers has it."""
 
@@ -52,11 +54,12 @@ def train(
     Raises:
         UserError: for a folder that holds another checkpoint.
     """
-    check_out(out, (REPORT,))
+    check_out(out, (REPORT, BEGUN))
     recipe = replace({"sentiment": SENTIMENT, "shapes": SHAPES}[workload], seed=seed)
     recipe = recipe if steps is None else replace(recipe, steps=steps)
     before = torch.get_num_threads()
     with only_writer(out, "training"):
+        _write(out / BEGUN, {"recipe": asdict(recipe)})
         torch.set_num_threads(threads or before)
         torch.manual_seed(seed)
         started = time.monotonic()
@@ -69,8 +72,10 @@ def train(
                 return found
 
             fit(network, recipe, encode, tell)
+            (out / REPORT).unlink(missing_ok=True)  # it is of other weights
             _export(network, config, out)
             report = _report(out, recipe, encode, time.monotonic() - started)
+            (out / BEGUN).unlink()
         finally:
             torch.set_num_threads(before)
     return report
@@ -81,7 +86,7 @@ def _report(out: Path, recipe: LabelRecipe, encode: Any, seconds: float) -> dict
     assert isinstance(network, BertClassifier | ResidualClassifier)
     found = measured_on_test_rows(network, recipe.workload, encode)
     report = {"recipe": asdict(recipe), "seconds": round(seconds), "test": found}
-    write_atomic(out / REPORT, (json.dumps(report, indent=2) + "\n").encode())
+    _write(out / REPORT, report)
     return report
 
 
@@ -131,7 +136,7 @@ def _named(workload: str) -> dict[str, Any]:
 
 
 def _export(network: Network, config: dict[str, Any], out: Path) -> None:
-    write_atomic(out / "config.json", (json.dumps(config, indent=2) + "\n").encode())
+    _write(out / "config.json", config)
     weights = {
         name: tensor.detach().contiguous()
         for name, tensor in network.state_dict().items()
@@ -139,3 +144,7 @@ def _export(network: Network, config: dict[str, Any], out: Path) -> None:
     }
     with replacing_tensors(out / "model.safetensors") as temporary:
         save_file(weights, temporary, metadata={"format": "pt"})
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())

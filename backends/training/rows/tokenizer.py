@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from harness.core.files import replacing, write_atomic
 from workloads.bundled import GENERATORS, iter_rows
 from workloads.prompts import answer, instruction
 
@@ -64,6 +65,8 @@ def train_tokenizer(out: Path, rows_per_workload: int = 3000, seed: int = 0) -> 
 def write_tokenizer(tokenizer: Any, out: Path, told: dict[str, str], longest: int) -> None:
     """Write a tokenizer of the `tokenizers` library as transformers reads it.
 
+    `tokenizer.json` is written last, and whole or not at all: where it is there, all is.
+
     Args:
         tokenizer: a `tokenizers.Tokenizer`.
         out: the folder, made where it is not there.
@@ -71,14 +74,15 @@ def write_tokenizer(tokenizer: Any, out: Path, told: dict[str, str], longest: in
         longest: tokens of a text at the most.
     """
     out.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(out / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **told,
         "clean_up_tokenization_spaces": False,
         "model_max_length": longest,
     }
-    (out / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    write_atomic(out / "tokenizer_config.json", (json.dumps(config, indent=2) + "\n").encode())
+    with replacing(out / "tokenizer.json") as temporary:
+        tokenizer.save(str(temporary))
 
 
 def load_tokenizer(folder: Path) -> Any:

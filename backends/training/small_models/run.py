@@ -74,7 +74,12 @@ class TrainingRun:
         minutes: float | None = None,
         progress: Callable[[TrainingProgress], None] | None = None,
     ) -> bool:
-        """Take steps to the last or until the time is up; save; return whether all are taken."""
+        """Take steps to the last or until the time is up; save; return whether all are taken.
+
+        Raises:
+            UserError: when a process that computes gradients has died, with all steps saved; and
+                for a disk that takes no more.
+        """
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         started = mark = time.monotonic()
@@ -83,7 +88,11 @@ class TrainingRun:
             if minutes is not None and time.monotonic() - started >= 60 * minutes:
                 break
             rows = self.rows(self.step)
-            losses = self.take_step(rows)
+            try:
+                losses = self.take_step(rows)
+            except UserError:  # the weights are as the step before left them
+                self.save()
+                raise
             tokens += sum(example.length for example in rows)
             if self.step % REPORT_EVERY == 0 and progress:
                 now = time.monotonic()

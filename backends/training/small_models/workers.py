@@ -4,7 +4,9 @@ On a machine that is busy with other work this is several times as fast as threa
 over cores wait for the slowest core, and threads wait for each other in the memory allocator.
 """
 
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -14,6 +16,10 @@ from torch import multiprocessing as processes
 from backends.training.rows.batches import Example
 from backends.training.small_models.llama import Llama
 from backends.training.small_models.objective import Losses, shard_gradients
+from harness.core.errors import UserError
+
+GONE = (EOFError, ConnectionError)
+"""What reading or writing raises where the process at the other end is gone."""
 
 
 class ShardProcesses:
@@ -32,7 +38,8 @@ class ShardProcesses:
             ours, theirs = context.Pipe()
             arguments = (model, teacher, buffer, theirs, dtype)
             process = context.Process(target=_serve, args=arguments, daemon=True)
-            process.start()
+            with _living():
+                process.start()
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
@@ -43,11 +50,12 @@ class ShardProcesses:
         """Return each shard's gradients and losses; the tensors are overwritten by the next call.
 
         Raises:
-            EOFError: when a worker has died.
+            UserError: when a process has died; no parameter has changed.
         """
-        for pipe, rows in zip(self._pipes, shards, strict=True):
-            pipe.send(([(example.prompt, example.answer) for example in rows], prompt_weight))
-        answers: list[tuple[list[float], int]] = [pipe.recv() for pipe in self._pipes]
+        with _living():
+            for pipe, rows in zip(self._pipes, shards, strict=True):
+                pipe.send(([(example.prompt, example.answer) for example in rows], prompt_weight))
+            answers: list[tuple[list[float], int]] = [pipe.recv() for pipe in self._pipes]
         return [
             (buffer, Losses(torch.tensor(layers), count))
             for buffer, (layers, count) in zip(self._buffers, answers, strict=True)
@@ -60,6 +68,18 @@ class ShardProcesses:
             process.join(timeout=10)
 
 
+@contextmanager
+def _living() -> Iterator[None]:
+    """Around what needs the processes to be there."""
+    try:
+        yield
+    except GONE:
+        raise UserError(
+            "a training process was killed or failed, perhaps for lack of memory (--threads 1 does "
+            "without them); what was learnt is kept, and the same command goes on from there"
+        ) from None
+
+
 def _shared_like(parameter: Tensor) -> Tensor:
     storage = torch.zeros_like(parameter, requires_grad=False)
     shared: Tensor = storage.share_memory_()  # type: ignore[no-untyped-call]
@@ -70,14 +90,13 @@ def _serve(
     model: Llama, teacher: Llama | None, buffer: list[Tensor], pipe: Any, dtype: torch.dtype
 ) -> None:
     """Answer requests until the other side closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a whole terminal: the other side closes then
     torch.set_num_threads(1)
-    while True:
-        try:
+    with suppress(*GONE):
+        while True:
             rows, prompt_weight = pipe.recv()
-        except EOFError:
-            return
-        examples = [Example(prompt, answer) for prompt, answer in rows]
-        tensors, losses = shard_gradients(model, examples, prompt_weight, dtype, teacher)
-        for kept, computed in zip(buffer, tensors, strict=True):
-            kept.copy_(computed)
-        pipe.send((losses.layers.tolist(), losses.answers))
+            examples = [Example(prompt, answer) for prompt, answer in rows]
+            tensors, losses = shard_gradients(model, examples, prompt_weight, dtype, teacher)
+            for kept, computed in zip(buffer, tensors, strict=True):
+                kept.copy_(computed)
+            pipe.send((losses.layers.tolist(), losses.answers))

@@ -151,7 +151,8 @@ def _optimised(trials: SetTrials, progress: Callable[[SearchProgress], None] | N
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     recipe, layers = trials.recipe, trials.executor.architecture.layers
-    sampler = optuna.samplers.TPESampler(seed=recipe.seed, multivariate=True)
+    seed = recipe.seed % 2**32  # numpy takes no larger one
+    sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     names = [f"{kind} {layer}" for layer in range(layers) for kind in ("attention", "mlp")]
 

@@ -31,6 +31,12 @@ LIBRARIES = (("vllm", "vllm"), ("", "torch"))
 
 
 CACHING: Mapping[str, bool | str] = {"true": True, "none": "none"}
+OF_SERVERS: Mapping[str, str] = {
+    "prefix_caching": "--prefix-caching",
+    "api_key_env": "--api-key-env",
+    "model": "--served-model",
+}
+"""By option of the backend the one here that says it."""
 ADDS = ("repeats", "quality_requests")
 
 
@@ -57,6 +63,13 @@ def quick(
             help="Of the server at --url, if it cannot tell: true, shared prompt beginnings are "
             "meant to be reused; none, they never are.",
         ),
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(help="Name of the variable that holds the server's API key.")
+    ] = None,
+    served_model: Annotated[
+        str | None,
+        typer.Option(help="The model's name there, where it is another and several are served."),
     ] = None,
     concurrency: Annotated[
         str | None, typer.Option(help="Requests in flight, by commas; by default 1,8.")
@@ -85,9 +98,14 @@ def quick(
     """Compare backends, and a server, on a workload, without an experiment file."""
     from harness.cli import run as running
 
+    told = {
+        "prefix_caching": prefix_caching,
+        "api_key_env": api_key_env,
+        "model": served_model,
+    }
     content: dict[str, Any] = {
         "model": model,
-        "backends": list(_backends(backend, url, api, prefix_caching)),
+        "backends": list(_backends(backend, url, api, told)),
         "workloads": [_workload(name) for name in _parts(workload, "--workload")],
         "load": list(_loads(concurrency, rate, sweep)),
         "requests": requests,
@@ -142,20 +160,24 @@ def _parts(text: str, option: str) -> list[str]:
 
 
 def _backends(
-    names: str | None, url: str | None, api: str, caching: str | None
+    names: str | None, url: str | None, api: str, told: Mapping[str, str | None]
 ) -> Iterator[dict[str, Any]]:
+    """`told`: by the keys of `OF_SERVERS`, what is said of the one at `url`."""
     for name in _parts(names, "--backend") if names is not None else ():
         if name != "http":
             yield {"name": name}
         elif url is None:
             raise UserError(f"{WHERE}: --backend http: a server needs its address: --url")
-    if caching not in (None, *CACHING):
-        raise UserError(f"{WHERE}: --prefix-caching: {nearest(str(caching), CACHING)}")
+    said: dict[str, Any] = {key: value for key, value in told.items() if value is not None}
+    if (caching := said.get("prefix_caching")) is not None:
+        if caching not in CACHING:
+            raise UserError(f"{WHERE}: --prefix-caching: {nearest(caching, CACHING)}")
+        said["prefix_caching"] = CACHING[caching]
     if url is not None:
-        told = {} if caching is None else {"prefix_caching": CACHING[caching]}
-        yield {"name": "http", "base_url": url, "api": api, **told}
-    elif caching is not None:
-        raise UserError(f"{WHERE}: --prefix-caching: is of a server; expected --url beside it")
+        yield {"name": "http", "base_url": url, "api": api, **said}
+    elif said:
+        option = OF_SERVERS[next(iter(said))]
+        raise UserError(f"{WHERE}: {option}: is of a server; expected --url beside it")
 
 
 def _workload(text: str) -> str | dict[str, str]:

@@ -16,7 +16,9 @@ Rows = Annotated[int | None, typer.Option(help="Of each workload; 1000 by defaul
 Epochs = Annotated[int, typer.Option(help="At the most; the cosine's length.")]
 Rate = Annotated[float, typer.Option(help="Adam's rate.")]
 Batch = Annotated[int, typer.Option(help="Answers a step.")]
-OrderSeed = Annotated[int, typer.Option(min=0, help="Of rows and their order.")]
+MOST_SEED = 2**63 - 1
+"""As an experiment's."""
+OrderSeed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of rows and their order.")]
 Minutes = Annotated[float | None, typer.Option(min=0.1, help="Stop after this time, resumable.")]
 Patience = Annotated[
     int, typer.Option(help="Epochs without a better held-out loss, after which it ends.")

@@ -65,9 +65,11 @@ def test_quick_runs_shows_and_says_what_is_next(tmp_path: Path, prompts: Path) -
 
 
 def test_a_server_is_measured_without_a_file(tmp_path: Path, server: FakeServer) -> None:
+    server.models = ["other", "demo"]
     done = decodebench(
         "quick", "--model", "demo", "--workload", "synthetic", "--url", server.url, "--rate", "50",
-        "--requests", "6", "--repeats", "1", "--max-new-tokens", "3", cwd=tmp_path,
+        "--requests", "6", "--repeats", "1", "--max-new-tokens", "3",
+        "--api-key-env", "SOME_KEY", cwd=tmp_path, env={"SOME_KEY": "sk-1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "http (unverified)" in done.stdout
@@ -79,6 +81,8 @@ def test_a_server_is_measured_without_a_file(tmp_path: Path, server: FakeServer)
     asked = [body for body in server.bodies if body["max_tokens"] == 3]
     assert [len(body["prompt"]) for body in asked][-6:] == [512] * 6
     assert all(body["ignore_eos"] for body in asked[-6:])
+    assert {body["model"] for body in server.bodies} == {"demo"}
+    assert server.headers["Authorization"] == "Bearer sk-1"
 
 
 def test_a_server_s_usage_is_held_against_what_it_sent(tmp_path: Path) -> None:

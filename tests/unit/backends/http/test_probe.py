@@ -208,3 +208,27 @@ def test_nobody_who_listens_is_told_from_somebody_who_breaks_off(
     with pytest.raises(UnavailableError, match="/completions: ") as caught:
         start(probe=drop)
     assert caught.value.reached
+
+
+def chosen(server: FakeServer, experiments: str, **options: str) -> Any:
+    """The name that a server is asked for, where the experiment calls it `experiments`."""
+    backend = open_backend("http", None, Model(experiments), {"base_url": server.url, **options})
+    backend.close()
+    return backend.info.options["model"]
+
+
+def test_of_several_models_the_experiments_is_asked_or_the_one_that_is_named() -> None:
+    server = FakeServer()
+    try:
+        assert chosen(server, "n") == "m", "the only one, whatever it is called"
+        server.models = ["k", "m"]
+        assert chosen(server, "m") == "m"
+        assert chosen(server, "m", model="k") == "k"
+        told = r"serves 2 models: set the option 'model' \(quick: --served-model\); expected one of"
+        with pytest.raises(UserError, match=f"{told}: k, m"):
+            chosen(server, "n")
+        server.models = []
+        with pytest.raises(UserError, match="serves no model"):
+            chosen(server, "m")
+    finally:
+        server.close()

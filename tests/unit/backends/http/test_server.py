@@ -153,16 +153,9 @@ def test_server_not_up() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "http"]
 
 
-def test_wrong_model_and_several_models(start: Start) -> None:
+def test_a_wrong_model(start: Start) -> None:
     with pytest.raises(UserError, match="does not serve 'n': expected one of: m"):
         start(model="n")
-    server = FakeServer()
-    server.models = ["m", "k"]
-    try:
-        with pytest.raises(UserError, match="serves 2 models: set the option 'model'"):
-            open_backend("http", None, Model("m"), {"base_url": server.url})
-    finally:
-        server.close()
 
 
 def test_a_server_without_a_list_of_models_is_asked_by_name(

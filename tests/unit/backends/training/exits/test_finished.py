@@ -1,4 +1,4 @@
-"""A folder whose report says that its training came to the end."""
+"""A folder whose report says that its training came to the end, and kills just before and after."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import pytest
 
 from backends.training.classifier.train import train_classifier
 from backends.training.drafts.train import train_drafts
+from backends.training.exits.recipe import STATE
 from harness.core.errors import UserError
 from tests.support.engine.tiny_heads import train
 
+NO_PROCESS = 2**22 + 1
+"""More than Linux numbers."""
 TRAININGS: dict[str, Callable[[Path, Path], object]] = {
     "heads": lambda model, out: train(model, out, epochs=1),
     "classifier": lambda model, out: train_classifier(str(model), ["gsm8k"], out, rows=8, epochs=1),
@@ -44,3 +47,26 @@ def test_a_finished_folder_without_its_tensors_is_told_and_trained_anew_on_deman
     assert tensors.read_bytes() == whole
     assert json.loads(report.read_text())["finished"]
     assert again(model, out) == json.loads(report.read_text())
+
+
+def test_a_kill_while_the_state_is_removed_leaves_a_finished_training(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(state: Path, **_: object) -> None:
+        (state / "recipe.json").unlink()
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(model, out, epochs=1)
+    assert train(model, out, epochs=1)["finished"]
+    assert not (out / STATE).exists()
+
+
+def test_a_kill_while_a_folder_is_claimed_leaves_it_free(model: Path, tmp_path: Path) -> None:
+    left = tmp_path / STATE / f".recipe.json.{NO_PROCESS}.tmp"
+    left.parent.mkdir()
+    left.write_text("{")
+    assert train(model, tmp_path, epochs=1)["finished"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +93,18 @@ def test_states_that_are_slow_to_save_are_saved_less_often(
     recipe = ExitRecipe("", (1,), ("gsm8k",), epochs=120, patience=200)
     fit(tmp_path, recipe, problem([9.0] * 121), epoch_over, save_every_s=2)
     assert saved == [3, 54, 105, 120]
+
+
+@pytest.mark.parametrize("seed", [20261128123456, 2**63 - 1])
+def test_a_large_seed_orders_the_answers_too(tmp_path: Path, seed: int) -> None:
+    (tmp_path / STATE).mkdir()
+    asked: list[list[int]] = []
+
+    def step(answers: list[int]) -> FittedBatch:
+        asked.append(answers)
+        return FittedBatch(torch.ones(1), torch.ones(1, 1), 1)
+
+    many = replace(problem([9.0] * 3), answers=20, step=step)
+    fit(tmp_path, replace(RECIPE, epochs=2, seed=seed), many, lambda _: True)
+    assert [sorted(order) for order in asked] == [[*range(20)]] * 2
+    assert asked[0] != asked[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,21 @@ from backends.training.labels import report, train
 from backends.training.labels.display import report_lines
 from backends.training.labels.fit import _fit_ramps, logits_of
 from backends.training.labels.recipe import SENTIMENT, labelled_rows
+from harness.core.errors import UserError
 
 
-@pytest.mark.parametrize("workload", ["sentiment", "shapes"])
-def test_one_command_leaves_a_checkpoint_that_loads(
-    workload: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes of a moment."""
     monkeypatch.setattr(report, "TEST_ROWS", 20)
     for name in ("SENTIMENT", "SHAPES"):
         few = replace(getattr(train, name), batch=8)
         monkeypatch.setattr(train, name, replace(few, ramp_rows=min(few.ramp_rows, 32)))
+
+
+@pytest.mark.usefixtures("few_rows")
+@pytest.mark.parametrize("workload", ["sentiment", "shapes"])
+def test_one_command_leaves_a_checkpoint_that_loads(workload: str, tmp_path: Path) -> None:
     told: list[str] = []
     found = train.train(workload, tmp_path, told.append, steps=3, threads=1)
     written = json.loads((tmp_path / train.REPORT).read_text())
@@ -38,6 +44,28 @@ def test_one_command_leaves_a_checkpoint_that_loads(
     tokenizer = models.load_tokenizer(tmp_path)
     content, _ = next(labelled_rows(workload, 0))
     assert max(tokenizer.encode(content)) < network.vocabulary
+
+
+@pytest.mark.usefixtures("few_rows")
+def test_a_training_killed_while_it_measures_can_be_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*told: object) -> None:
+        raise KeyboardInterrupt
+
+    asked = partial(train.train, "shapes", tmp_path, lambda line: None, steps=1, threads=1)
+    for seed in (0, 1):
+        with monkeypatch.context() as patch:
+            patch.setattr(train, "measured_on_test_rows", killed)
+            with pytest.raises(KeyboardInterrupt):
+                asked(seed=seed)
+        assert (tmp_path / "model.safetensors").is_file()
+        assert not (tmp_path / train.REPORT).exists(), "none of other weights"
+        assert asked(seed=seed)["recipe"]["seed"] == seed
+        assert not (tmp_path / train.BEGUN).exists()
+    (tmp_path / train.REPORT).unlink()
+    with pytest.raises(UserError, match=r"holds config\.json, which this command has not written"):
+        asked()
 
 
 def test_the_second_stage_trains_the_ramps_alone() -> None:

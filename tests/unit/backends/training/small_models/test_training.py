@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from backends.training.rows.tokenizer import (
     USER,
     load_tokenizer,
     train_tokenizer,
+    write_tokenizer,
 )
 from backends.training.small_models import checkpoint, demo, draft, objective, optimizers, run
 from backends.training.small_models.llama import Llama, LlamaShape, causal_attention
@@ -63,6 +65,16 @@ def test_any_text_survives_the_tokenizer(tokenizer_folder: Path, text: str) -> N
     tokenizer = load_tokenizer(tokenizer_folder)
     ids = tokenizer.encode(text, add_special_tokens=False)
     assert tokenizer.decode(ids) == text or any(special in text for special in SPECIALS)
+
+
+def test_a_kill_while_a_tokenizer_is_written_leaves_none(tmp_path: Path) -> None:
+    def killed(path: str) -> None:
+        Path(path).write_text('{"model')
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_tokenizer(SimpleNamespace(save=killed), tmp_path, {}, 8)
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer_config.json"]
 
 
 def test_digits_are_single_tokens(tokenizer_folder: Path) -> None:

@@ -137,6 +137,7 @@ DIFFERENT: dict[str, tuple[list[str], dict[str, str]]] = {
     "server": (["--url", "http://127.0.0.1:9/v1"], {}),
     "another server": (["--url", "http://127.0.0.1:10/v1"], {}),
     "api": (["--url", "http://127.0.0.1:9/v1", "--api", "chat"], {}),
+    "served": (["--url", "http://127.0.0.1:9/v1", "--served-model", "a"], {}),
     "model": ([], {"model": "here/demo"}),
     "another model": ([], {"model": "there/demo"}),
     "prompts": ([], {"workload": "here/gsm8k.jsonl"}),
@@ -263,6 +264,18 @@ def test_a_server_s_cache_can_be_told(kept: KeptExperiment) -> None:
     ):
         with pytest.raises(UserError, match=message):
             ask(*arguments)
+
+
+def test_a_server_s_key_and_its_name_of_the_model_can_be_told(
+    kept: KeptExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_KEY", "sk-1")
+    server = ("--url", "http://127.0.0.1:1/v1")
+    (http,) = made(kept, *server, "--api-key-env", "SOME_KEY", "--served-model", "a/b").backends
+    assert (http.options["api_key_env"], http.options["model"]) == ("SOME_KEY", "a/b")
+    for option in ("--api-key-env", "--served-model"):
+        with pytest.raises(UserError, match=f"{option}: is of a server; expected --url beside it"):
+            ask("--backend", "scripted", option, "SOME_KEY")
 
 
 def test_more_prompts_for_quality_go_on_in_the_same_folder(kept: KeptExperiment) -> None:

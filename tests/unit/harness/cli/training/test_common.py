@@ -1,11 +1,14 @@
-"""What `--workload-option` gives to which workload."""
+"""What `--workload-option` gives to which workload, and which seeds a training takes."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from harness.cli.training.common import workload_options
+from harness.cli.training.common import MOST_SEED, workload_options
 from harness.core.errors import UserError
+from tests.support.harness.command import refused
 
 BOTH = ("xsum", "gsm8k")
 
@@ -24,3 +27,16 @@ def test_what_is_no_option_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UserError, match="--workload-option: ") as refused:
         workload_options([text], BOTH)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "command", ["heads", "classifier", "sublayers", "eagle", "medusa", "sentiment", "shapes"]
+)
+def test_a_seed_that_no_generator_takes_is_refused_before_anything(
+    command: str, tmp_path: Path
+) -> None:
+    said = () if command in ("sentiment", "shapes") else ("--model", "demo", "--workload", "xsum")
+    asked = ("train", command, *said, "--out", tmp_path / "out", "--seed", MOST_SEED + 1)
+    (line,) = refused(*asked, cwd=tmp_path).splitlines()
+    assert line.endswith(f"'--seed': Input should be less than or equal to {MOST_SEED}")
+    assert not (tmp_path / "out").exists()
