@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from reports.cells import Cell
 from reports.numbers import interval, ratio
-from results.compare.intervals.several import over_cells
+from results.compare.intervals.several import pooled_ratio
 
 
 class Speed(NamedTuple):
@@ -139,6 +139,5 @@ def _ends(cells: Sequence[Cell], metric: str) -> tuple[float, float] | None:
         return None
     if len(cells) == 1:
         return cells[0].low(metric) or 0.0, cells[0].high(metric) or math.inf
-    found = over_cells([cell.effects[metric] for cell in cells])
-    bounds = found.bounds() if found is not None else None
-    return None if bounds is None else (math.exp(bounds[0]), math.exp(bounds[1]))
+    found = pooled_ratio([cell.effects[metric] for cell in cells])
+    return None if found is None else found[1:]
