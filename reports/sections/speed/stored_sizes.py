@@ -12,7 +12,7 @@ from reports.cells import Cell, Overview, overview
 from reports.collect import Samples
 from reports.numbers import ratio, significant
 from reports.sections import Section
-from reports.sections.speed.sizes import NATIVE_SPEED, Sized, crossing, sized
+from reports.sections.speed.sizes import NATIVE_SPEED, Sized, sized
 from reports.tables import BodyRow, Column, Group, bounds, build
 from reports.text import visible
 from reports.variants import KINDS, Variant
@@ -20,6 +20,7 @@ from reports.words.break_even import decisions
 from reports.words.doubts.overhead import BOUND
 from reports.words.drafts import drafting
 from reports.words.scale import SMALL
+from reports.words.speed import passing_one, speed
 from results import load
 from results.compare.pairing import NATIVE
 from results.run import Run
@@ -183,15 +184,17 @@ def _column(model: str, size: int, group: Group, *, own_engine: bool) -> Column[
 
 
 def _remark(own: Grown) -> str:
-    """Where overhead decides up to the largest model, and where a speed-up that is valid on all of
-    them passes 1."""
+    """Where overhead decides up to the largest model, and which way a speed-up that is valid on all
+    of them passes 1."""
     last = max(own.on.values(), key=lambda on: on.size_bytes)
     if last.bound:
         return f"{BOUND} at {last.cell.model} too: unknown beyond"
-    if not all(on.cell.holds(on.metric) for on in own.on.values()):
+    told = [on for on in own.on.values() if on.over_plain]
+    if not all(on.cell.holds(on.metric) for on in told):
         return ""
-    where = crossing([(on.size_bytes, on.over_plain or 0.0) for on in own.on.values()])
-    return f"passes 1 at about {significant(where / 1e9, 2)} GB" if where else ""
+    pooled = ((on.size_bytes, speed([on.cell], on.metric)) for on in told)
+    where = passing_one([(size, found) for size, found in pooled if found is not None])
+    return where.words if where else ""
 
 
 def _row(own: Grown) -> BodyRow:
