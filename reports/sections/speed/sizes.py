@@ -82,7 +82,7 @@ def section(seen: Overview, _: Samples) -> Section | None:
 
 def sized(seen: Overview) -> list[Sized]:
     """Every measured cell but the reference's whose model's bytes are known, by size within
-    workload, load and variant."""
+    workload, load, variant and machine."""
     found, bound = [], shrinking(seen.cells)
     for cell in seen.cells:
         size = read_bytes(cell.measured)
@@ -90,7 +90,11 @@ def sized(seen: Overview) -> list[Sized]:
             continue
         found.append(Sized(cell, size, plain_beside(seen, cell), cell in bound))
     order = {text: place for place, text in enumerate(dict.fromkeys(own.task for own in found))}
-    found.sort(key=lambda o: (order[o.task], o.cell.order, o.cell.variant.index, o.size_bytes))
+    found.sort(
+        key=lambda o: (
+            order[o.task], o.cell.order, o.cell.variant.index, o.cell.apart, o.size_bytes
+        )
+    )  # fmt: skip
     return found
 
 
@@ -222,10 +226,10 @@ def _holds(own: Sized) -> bool:
 
 def _panels(found: Sequence[Sized]) -> Iterator[Panel]:
     for task, load in dict.fromkeys((own.task, own.cell.load) for own in found):
-        lines: dict[int, list[SizedSpeedup]] = {}
+        lines: dict[tuple[int, str], list[SizedSpeedup]] = {}
         for own in found:
             if (own.task, own.cell.load) == (task, load) and (point := own.point()):
-                lines.setdefault(own.cell.variant.index, []).append(point)
+                lines.setdefault((own.cell.variant.index, own.cell.apart), []).append(point)
         paint = partial(figures.against_size, lines=list(lines.values()))
         title = f"Speed-up against the size of the model: {task}, {load}"
         yield Panel(paint, title, f"{task}, {load}", load=load)
@@ -249,5 +253,5 @@ COLUMNS: tuple[Column[Sized], ...] = (
     Column("predicted", predicted, ratio, group=_SPEED,
            help="the same engine's, from costs and decisions alone",
            why="no costs were told, or requests shared passes"),
-    Column("", lambda own: CHANGES if own.bound else "", css=""),
+    Column("", lambda own: "; ".join(filter(None, (CHANGES * own.bound, own.cell.apart))), css=""),
 )  # fmt: skip

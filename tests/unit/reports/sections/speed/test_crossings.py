@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from harness.core.nouns import Measured, Model
 from reports.cells import Cell, Overview, overview
@@ -67,6 +69,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Overview:
     return overview(load(folder))
 
 
+def with_bytes(cell: Cell) -> Cell:
+    read = {"layer": SIZES[cell.model] * 10**6, "layers": 1, "head": 0, "kv": 1}
+    return dataclasses.replace(cell, measured=Measured(pass_bytes=read))
+
+
 def section(
     run: Overview, own: Mapping[str, tuple[float, float, float]], missing: str = "", **told: Any
 ) -> tuple[list[str], str]:
@@ -74,16 +81,14 @@ def section(
     `missing`. The other one is as fast as the reference everywhere."""
 
     def made(cell: Cell) -> Cell:
-        size = SIZES[cell.model]
         numbers = (1.0, 1.0, 1.0)
         if cell.variant.backend == "adadecode":
             numbers = own[cell.model]
         ends = dict(zip(("speedup", "speedup_low", "speedup_high"), numbers, strict=True))
-        read = {"layer": size * 10**6, "layers": 1, "head": 0, "kv": 1}
         if cell.variant.is_reference:
             ends = {}
         metrics = {**cell.metrics, **ends, **told}
-        return dataclasses.replace(cell, measured=Measured(pass_bytes=read), metrics=metrics)
+        return dataclasses.replace(with_bytes(cell), metrics=metrics)
 
     cells = [c for c in run.cells if (c.variant.backend, c.model) != ("adadecode", missing)]
     seen = dataclasses.replace(run, cells=tuple(map(made, cells)))
@@ -134,3 +139,20 @@ def test_who_has_nothing_on_the_largest_model_is_named(run: Overview, up_to: str
     assert finding.startswith(f"Of 1 speed-up {ALL} none is shown to pass 1 as the model grows; ")
     assert "; 1 overhead-bound up to 0.1b, 4 layers; 1 without one on 0.1b, 4 layers" in finding
     assert any(text.startswith("Falls below 1") for text in words) == (up_to == NAMES[1])
+
+
+def test_a_line_and_a_row_are_of_one_machine(run: Overview) -> None:
+    here = list(map(with_bytes, run.cells))
+    there = [dataclasses.replace(cell, apart="another machine", group="there") for cell in here]
+    found = sizes.section(dataclasses.replace(run, cells=(*here, *there)), Samples())
+    assert found is not None
+    assert found.table is not None
+    told = [row.cells[-1].text for row in found.table.rows]
+    assert told == [*[""] * 3, *["another machine"] * 3] * 2
+    (panel,) = (panel for group in found.groups for panel in group.panels)
+    axes = Figure().subplots()
+    panel.paint(axes)
+    drawn = [line for line in axes.lines if line.get_linestyle() != "None"]
+    assert sorted(np.size(line.get_xdata()) for line in drawn) == [2, *[len(SIZES)] * 4], (
+        "beside the dashed one, for two methods on two machines"
+    )
