@@ -44,7 +44,7 @@ _FAINT = 0.35
 
 
 def against_size(axes: Axes, lines: Sequence[Sequence[SizedSpeedup]]) -> None:
-    """A line per variant over the bytes of the model's weights; one workload, one load. Hollow:
+    """A line per variant and machine over the bytes of weights; one workload, one load. Hollow:
     overhead-bound or not valid. Dashed: where neither side is faster."""
     points = sorted({point.size_bytes / 1e9 for line in lines for point in line})
     for line in lines:
@@ -70,7 +70,8 @@ def _line(axes: Axes, points: Sequence[SizedSpeedup]) -> None:
         [point.size_bytes / 1e9 for point in doubtful], [point.speedup for point in doubtful],
         linestyle="", color=variant.colour, marker=marker, markersize=4.5, markerfacecolor=SURFACE,
     )  # fmt: skip
-    note = ", ".join(f"{ratio(point.speedup)}× on {point.cell.model}" for point in points)
+    told = [f"{ratio(point.speedup)}× on {point.cell.model}" for point in points]
+    note = ", ".join(filter(None, (*told, points[0].cell.apart)))
     tag(drawn, points[0].cell, note)
 
 

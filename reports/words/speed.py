@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reports.cells import Cell
-from reports.numbers import interval, ratio
-from results.compare.intervals.several import over_cells
+from reports.numbers import interval, ratio, significant
+from results.compare.intervals.several import pooled_ratio
 
 
 class Speed(NamedTuple):
@@ -69,6 +69,26 @@ class LoadSpan(NamedTuple):
         return said
 
 
+class PassingOne(NamedTuple):
+    """Where a speed-up passes 1 as the model grows."""
+
+    size_bytes: float
+    falls: bool | None
+    """Whether it is below 1 for larger models; None where intervals do not tell."""
+
+    @property
+    def above(self) -> str:
+        """For which models: ``above about 0.25 GB``."""
+        return f"above about {significant(self.size_bytes / 1e9, 2)} GB"
+
+    @property
+    def words(self) -> str:
+        """What becomes of it."""
+        if self.falls is None:
+            return "whether it passes 1 cannot be told"
+        return f"{'falls below' if self.falls else 'exceeds'} 1 {self.above}"
+
+
 def speed(cells: Sequence[Cell], metric: str = "speedup") -> Speed | None:
     """The speed-up over a variant's cells where it is valid (over all when it is in none), None
     when undefined. `metric`: over the reference, or "speedup_native".
@@ -107,6 +127,24 @@ def over_loads(cells: Sequence[Cell], metric: str = "speedup") -> LoadSpan | Non
     return LoadSpan(low, found[low], high, found[high]) if crossed or apart else None
 
 
+def passing_one(means: Sequence[tuple[int, Speed]]) -> PassingOne | None:
+    """Where a speed-up passes 1 for the last time, on a straight line over the logarithms of both
+    between measured sizes; None where it does not. Which way is told by the nearest sizes to either
+    side at which it is shown to be faster or slower. `means`: the smallest size first."""
+    sides = [own.value > 1 for _, own in means]
+    at = max((at for at in range(1, len(means)) if sides[at] != sides[at - 1]), default=0)
+    if not at:
+        return None
+    (low, first), (high, second) = means[at - 1], means[at]
+    share = math.log(first.value) / math.log(first.value / second.value)
+    before, behind = (
+        next((own.is_faster for _, own in part if own.is_faster or own.is_slower), None)
+        for part in (means[at - 1 :: -1], means[at:])
+    )
+    is_told = None not in (before, behind) and before != behind
+    return PassingOne(low * (high / low) ** share, before if is_told else None)
+
+
 def speed_words(
     found: Speed | None, loads: LoadSpan | None, other: str, why_no_speedup: str
 ) -> str:
@@ -139,6 +177,5 @@ def _ends(cells: Sequence[Cell], metric: str) -> tuple[float, float] | None:
         return None
     if len(cells) == 1:
         return cells[0].low(metric) or 0.0, cells[0].high(metric) or math.inf
-    found = over_cells([cell.effects[metric] for cell in cells])
-    bounds = found.bounds() if found is not None else None
-    return None if bounds is None else (math.exp(bounds[0]), math.exp(bounds[1]))
+    found = pooled_ratio([cell.effects[metric] for cell in cells])
+    return None if found is None else found[1:]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import NamedTuple
 
 from reports.cells import Cell, Overview
@@ -19,6 +17,7 @@ from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
 from reports.words.break_even import plain_beside
 from reports.words.doubts.overhead import CHANGES, shrinking
 from reports.words.scale import read_bytes
+from reports.words.speed import PassingOne, passing_one, speed
 from results.compare.pairing import NATIVE
 
 _NOTE = (
@@ -67,13 +66,14 @@ class Sized(NamedTuple):
 
 def section(seen: Overview, _: Samples) -> Section | None:
     """A panel per load and workload, a row per cell; None unless models of several sizes ran."""
-    found = [own for own in sized(seen) if own.cell.value("speedup") is not None]
+    every = sized(seen)
+    found = [own for own in every if own.cell.value("speedup") is not None]
     if len({own.size_bytes for own in found}) < 2:
         return None
     table = build(COLUMNS, found, _row)
     groups = [PanelGroup(list(_panels(found)))]
-    told = over_sizes(found)
-    by_bytes = sorted(found, key=lambda own: own.size_bytes)
+    told = over_sizes(found, max(own.size_bytes for own in every))
+    by_bytes = sorted(every, key=lambda own: own.size_bytes)
     models = list(dict.fromkeys(own.cell.model for own in by_bytes))
     return Section("sizes", "Against the size of the model", _NOTE, groups, table,
                    sentences(told), "Model size", _finding(told, models) if told else "",
@@ -82,7 +82,7 @@ def section(seen: Overview, _: Samples) -> Section | None:
 
 def sized(seen: Overview) -> list[Sized]:
     """Every measured cell but the reference's whose model's bytes are known, by size within
-    workload, load and variant."""
+    workload, load, variant and machine."""
     found, bound = [], shrinking(seen.cells)
     for cell in seen.cells:
         size = read_bytes(cell.measured)
@@ -90,7 +90,11 @@ def sized(seen: Overview) -> list[Sized]:
             continue
         found.append(Sized(cell, size, plain_beside(seen, cell), cell in bound))
     order = {text: place for place, text in enumerate(dict.fromkeys(own.task for own in found))}
-    found.sort(key=lambda o: (order[o.task], o.cell.order, o.cell.variant.index, o.size_bytes))
+    found.sort(
+        key=lambda o: (
+            order[o.task], o.cell.order, o.cell.variant.index, o.cell.apart, o.size_bytes
+        )
+    )  # fmt: skip
     return found
 
 
@@ -129,30 +133,37 @@ def _heads_saved(cell: Cell) -> float:
 
 class OverSizes(NamedTuple):
     """What becomes of a variant's speed-up under a load, over the workloads that it was measured on
-    at every size."""
+    at every size at which it was measured."""
 
     name: str
-    passes_at: float | None
-    """Bytes of weights at which it passes 1; None where it does not, or is not valid somewhere."""
+    passing: PassingOne | None
+    """None where it does not pass 1, or is not valid somewhere."""
     unsound: Sequence[str]
     """Models on which it is not valid."""
     is_bound: bool
-    """Whether it is overhead-bound on the largest model, where it is valid there."""
+    """Whether it is overhead-bound on the largest model of all, where it is valid there."""
+    up_to: str
+    """The largest model with a speed-up, where it has none on the largest of all."""
 
 
 def sentences(found: Sequence[OverSizes]) -> list[str]:
-    """Where speed-ups pass 1, and of which nothing follows for larger models; the table has the
+    """Which way speed-ups pass 1, and of which nothing follows for larger models; the table has the
     rest."""
-    passing = [
-        f"{one.name} at about {significant(one.passes_at / 1e9, 2)} GB"
-        for one in found
-        if one.passes_at is not None
-    ]
+    passing = [(one.name, one.passing) for one in found if one.passing is not None]
+    falls, exceeds = (
+        [f"{name} {one.above}" for name, one in passing if one.falls is way]
+        for way in (True, False)
+    )
+    unclear = [name for name, one in passing if one.falls is None]
     bound = [one.name for one in found if one.is_bound]
+    short = [f"{one.name} (up to {one.up_to})" for one in found if one.up_to]
     unsound = [f"{one.name} on {', '.join(one.unsound)}" for one in found if one.unsound]
     told = (
-        ("Passes 1, in weights", passing),
+        ("Falls below 1, in weights", falls),
+        ("Exceeds 1, in weights", exceeds),
+        ("Whether it passes 1 cannot be told, for intervals hold 1", unclear),
         ("Overhead-bound up to the largest model here, so that beyond it nothing is known", bound),
+        ("Without a speed-up on the largest model here", short),
         ("Not valid", unsound),
     )
     return [f"{begin}: {'; '.join(names)}." for begin, names in told if names]
@@ -160,41 +171,52 @@ def sentences(found: Sequence[OverSizes]) -> list[str]:
 
 def _finding(found: Sequence[OverSizes], models: Sequence[str]) -> str:
     """How many there are of each."""
-    passing = sum(one.passes_at is not None for one in found)
+    ends = f"from {models[0]} to {models[-1]}"
+    whole = [one for one in found if not one.up_to]
+    ways = [one.passing.falls for one in whole if one.passing is not None]
+    falls, rises, unclear = (ways.count(way) for way in (True, False, None))
     bound, unsound = sum(one.is_bound for one in found), sum(bool(one.unsound) for one in found)
-    rest = f"; {bound} overhead-bound up to {models[-1]}" * bool(bound)
+    rest = f"; of {unclear} it cannot be told" * bool(unclear)
+    rest += f"; {bound} overhead-bound up to {models[-1]}" * bool(bound)
+    rest += f"; {len(found) - len(whole)} without one on {models[-1]}" * (len(whole) < len(found))
     rest += f"; {unsound} not valid on some of them" * bool(unsound)
-    verb = "passes" if passing == 1 else "pass"
-    which = f"{passing or 'None'} of {counted(len(found), 'speed-up')} {verb}"
-    return f"{which} 1 from {models[0]} to {models[-1]}{rest}."
+    if not whole:
+        return f"No speed-up was measured {ends}{rest}."
+    passing = [f"{falls} fall{'s' * (falls == 1)} below 1"] * bool(falls)
+    passing += [f"{rises} come{'s' * (rises == 1)} to exceed 1"] * bool(rises)
+    told = " and ".join(passing) or "none is shown to pass 1"
+    return f"Of {counted(len(whole), 'speed-up')} {ends} {told} as the model grows{rest}."
 
 
-def over_sizes(found: Sequence[Sized]) -> list[OverSizes]:
-    """For each variant and load, on each machine, that has a workload at several sizes."""
+def over_sizes(found: Sequence[Sized], largest: int) -> list[OverSizes]:
+    """For each variant and load, on each machine, that has a workload at several sizes, or none at
+    the `largest` of all."""
     groups: dict[tuple[int, str, str], list[Sized]] = {}
     for own in found:
         key = own.cell.variant.index, own.cell.load, own.cell.apart
         groups.setdefault(key, []).append(own)
-    return [one for same in groups.values() if (one := _over_sizes(same)) is not None]
+    return [one for same in groups.values() if (one := _over_sizes(same, largest)) is not None]
 
 
-def _over_sizes(same: Sequence[Sized]) -> OverSizes | None:
+def _over_sizes(same: Sequence[Sized], largest: int) -> OverSizes | None:
     by_size: dict[int, list[Sized]] = {}
-    for own in same:
+    for own in sorted(same, key=lambda own: own.size_bytes):
         by_size.setdefault(own.size_bytes, []).append(own)
     tasks = set.intersection(*({own.task for own in found} for found in by_size.values()))
-    if len(by_size) < 2 or not tasks:
+    up_to = "" if largest in by_size else by_size[max(by_size)][0].cell.model
+    if (len(by_size) < 2 or not tasks) and not up_to:
         return None
-    by_size = {s: [o for o in by_size[s] if o.task in tasks] for s in sorted(by_size)}
-    means = [(s, _mean(o.cell.value("speedup") or 0.0 for o in by_size[s])) for s in by_size]
+    by_size = {size: [o for o in own if o.task in tasks] for size, own in by_size.items()}
+    pooled = ((s, speed([o.cell for o in own])) for s, own in by_size.items())
     unsound = [own[0].cell.model for own in by_size.values() if not all(map(_holds, own))]
     last, cell = by_size[max(by_size)], same[0].cell
-    over = sorted(tasks)[0] if len(tasks) == 1 else f"over {len(tasks)} workloads"
+    over = sorted(tasks)[0] if len(tasks) == 1 else f"over {len(tasks)} workloads" * bool(tasks)
     return OverSizes(
         ", ".join(filter(None, (cell.variant.label, cell.load, over, cell.apart))),
-        None if unsound else crossing(means),
+        None if unsound else passing_one([(s, one) for s, one in pooled if one is not None]),
         unsound,
-        all(map(_holds, last)) and any(own.bound for own in last),
+        not up_to and all(map(_holds, last)) and any(own.bound for own in last),
+        up_to,
     )
 
 
@@ -202,29 +224,12 @@ def _holds(own: Sized) -> bool:
     return own.cell.holds("speedup")
 
 
-def crossing(means: Sequence[tuple[int, float]]) -> float | None:
-    """The last size at which a speed-up passes 1, on a straight line over the logarithms of both
-    between measured sizes; None where it does not."""
-    found = None
-    for (low, first), (high, second) in pairwise(means):
-        if first > 0 < second and (first - 1) * (second - 1) < 0:
-            share = math.log(first) / (math.log(first) - math.log(second))
-            found = math.exp(math.log(low) + share * math.log(high / low))
-    return found
-
-
-def _mean(values: Iterable[float]) -> float:
-    """Geometric, of those that are positive; 0 where none is."""
-    kept = [math.log(value) for value in values if value > 0]
-    return math.exp(sum(kept) / len(kept)) if kept else 0.0
-
-
 def _panels(found: Sequence[Sized]) -> Iterator[Panel]:
     for task, load in dict.fromkeys((own.task, own.cell.load) for own in found):
-        lines: dict[int, list[SizedSpeedup]] = {}
+        lines: dict[tuple[int, str], list[SizedSpeedup]] = {}
         for own in found:
             if (own.task, own.cell.load) == (task, load) and (point := own.point()):
-                lines.setdefault(own.cell.variant.index, []).append(point)
+                lines.setdefault((own.cell.variant.index, own.cell.apart), []).append(point)
         paint = partial(figures.against_size, lines=list(lines.values()))
         title = f"Speed-up against the size of the model: {task}, {load}"
         yield Panel(paint, title, f"{task}, {load}", load=load)
@@ -248,5 +253,5 @@ COLUMNS: tuple[Column[Sized], ...] = (
     Column("predicted", predicted, ratio, group=_SPEED,
            help="the same engine's, from costs and decisions alone",
            why="no costs were told, or requests shared passes"),
-    Column("", lambda own: CHANGES if own.bound else "", css=""),
+    Column("", lambda own: "; ".join(filter(None, (CHANGES * own.bound, own.cell.apart))), css=""),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from reports.cells import Cell, Overview, overview
 from reports.collect import Samples
 from reports.numbers import ratio, significant
 from reports.sections import Section
-from reports.sections.speed.sizes import NATIVE_SPEED, Sized, crossing, sized
+from reports.sections.speed.sizes import NATIVE_SPEED, Sized, sized
 from reports.tables import BodyRow, Column, Group, bounds, build
 from reports.text import visible
 from reports.variants import KINDS, Variant
@@ -20,6 +20,7 @@ from reports.words.break_even import decisions
 from reports.words.doubts.overhead import BOUND
 from reports.words.drafts import drafting
 from reports.words.scale import SMALL
+from reports.words.speed import passing_one, speed
 from results import load
 from results.compare.pairing import NATIVE
 from results.run import Run
@@ -112,13 +113,13 @@ def _grown(seen: Overview) -> list[Grown]:
         return []
     _, stored = _stored(REFERENCE / RECORD)
     found = sorted(sized(stored), key=lambda own: (own.cell.order, own.cell.variant.index))
-    looks = {_kind(cell): cell.variant for cell in reversed(seen.cells) if cell.is_measured}
+    ours = list({c.variant.index: c for c in reversed(seen.cells) if c.is_measured}.values())
     drafts = {one.cell: one for part in (seen, stored) for one in drafting(part)}
     grown = []
     for key in dict.fromkeys((o.cell.load, o.cell.variant.index) for o in found):
         same = [o for o in found if (o.cell.load, o.cell.variant.index) == key]
         variant = same[0].cell.variant
-        if look := looks.get(_kind(same[0].cell)):
+        if look := _look(same[0].cell, ours):
             shown = dataclasses.replace(variant, index=look.index, slot=look.slot, style=look.style)
             load, task = same[0].cell.load, same[0].task
             own = [c for c in seen.cells if c.variant is look]
@@ -128,6 +129,24 @@ def _grown(seen: Overview) -> list[Grown]:
             here, _ = decisions(seen, own, drafts)
             grown.append(Grown(shown, load, {o.cell.model: o for o in same}, there, here))
     return grown
+
+
+def _look(stored: Cell, ours: Sequence[Cell]) -> Variant | None:
+    """The variant of the run that a cell of the record is of, the first of several; `ours`: a cell
+    of each. Where options tell the run's own of a kind apart, the one that has the record's."""
+    alike = [cell for cell in ours if _kind(cell) == _kind(stored)]
+    names = {name for cell in alike for name in cell.variant.options} - {"replay"}
+    asked = {name: [cell.variant.options.get(name) for cell in alike] for name in names}
+    telling = [name for name, values in asked.items() if any(v != values[0] for v in values)]
+    same = [c.variant for c in alike if all(_has(c, name, stored) for name in telling)]
+    return min(same, key=lambda variant: variant.index, default=None)
+
+
+def _has(own: Cell, name: str, stored: Cell) -> bool:
+    """Whether an option was asked for as in the record, or took effect as there."""
+    if own.variant.options.get(name) == stored.variant.options.get(name):
+        return True
+    return name in own.effective and own.effective[name] == stored.effective.get(name)
 
 
 def _kind(cell: Cell) -> tuple[Any, ...]:
@@ -183,15 +202,17 @@ def _column(model: str, size: int, group: Group, *, own_engine: bool) -> Column[
 
 
 def _remark(own: Grown) -> str:
-    """Where overhead decides up to the largest model, and where a speed-up that is valid on all of
-    them passes 1."""
+    """Where overhead decides up to the largest model, and which way a speed-up that is valid on all
+    of them passes 1."""
     last = max(own.on.values(), key=lambda on: on.size_bytes)
     if last.bound:
         return f"{BOUND} at {last.cell.model} too: unknown beyond"
-    if not all(on.cell.holds(on.metric) for on in own.on.values()):
+    told = [on for on in own.on.values() if on.over_plain]
+    if not all(on.cell.holds(on.metric) for on in told):
         return ""
-    where = crossing([(on.size_bytes, on.over_plain or 0.0) for on in own.on.values()])
-    return f"passes 1 at about {significant(where / 1e9, 2)} GB" if where else ""
+    pooled = ((on.size_bytes, speed([on.cell], on.metric)) for on in told)
+    where = passing_one([(size, found) for size, found in pooled if found is not None])
+    return where.words if where else ""
 
 
 def _row(own: Grown) -> BodyRow:

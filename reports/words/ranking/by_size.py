@@ -3,7 +3,7 @@ have to bring for it to pay there: what a reader holds his own model's decisions
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,9 +14,37 @@ from reports.variants import Variant
 from reports.words.break_even import decisions
 from reports.words.drafts import Drafting, drafting, engine
 from reports.words.ranking.choices import load_words
+from reports.words.ranking.races import common_scopes, sound_scopes
 from reports.words.scale import read_bytes
 from reports.words.speed import Speed, speed
 from results.compare.pairing import NATIVE
+
+
+class Gain(NamedTuple):
+    """The speed-up of a method on one model."""
+
+    cells: Sequence[Cell]
+    """Those it is over."""
+    speed: Speed | None
+    """None where nobody can say."""
+    scopes: Collection[tuple[str, str, str]]
+    """Where it is valid."""
+    every: int
+    """Workloads that ran on the model under the load."""
+
+    @property
+    def small(self) -> str:
+        """Its interval and, where that is not all, of how many workloads it is."""
+        if self.speed is None:
+            return ""
+        found = len({workload for workload, *_ in self.scopes})
+        some = f"{found} of {self.every} workloads" * (0 < found < self.every)
+        return ", ".join(filter(None, (self.speed.interval, some)))
+
+    @property
+    def marks(self) -> str:
+        """Its class where it must not be believed."""
+        return "struck" * (self.speed is not None and not self.speed.valid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +57,8 @@ class MethodRow:
     engine: str
     """Equal for those on one engine, as far as that is known."""
     over: str
-    gains: Sequence[Speed | None]
-    """By model; None where nobody can say."""
+    on: Sequence[Gain]
+    """By model."""
     missing: Sequence[str]
     """By model, why not."""
     best: Sequence[bool]
@@ -39,8 +67,18 @@ class MethodRow:
     """What the decisions brought on the last model; empty where that is not counted."""
     needs: str
     """What they have to bring to be as fast as plain decoding there."""
-    whole: Speed | None
+    last: Gain
     """On the last model over the run's reference, whatever engine that is of."""
+
+    @property
+    def gains(self) -> list[Speed | None]:
+        """By model; None where nobody can say."""
+        return [gain.speed for gain in self.on]
+
+    @property
+    def whole(self) -> Speed | None:
+        """`last`, as a number."""
+        return self.last.speed
 
 
 class SizeTable(NamedTuple):
@@ -105,26 +143,54 @@ def by_size(seen: Overview) -> list[SizeTable]:
 def _rows(
     seen: Overview, cells: Sequence[Cell], models: Sequence[str], drafts: Mapping[Cell, Drafting]
 ) -> Iterator[MethodRow]:
+    groups: dict[int, list[Cell]] = {}
+    for cell in cells:
+        if not cell.variant.is_reference:
+            groups.setdefault(cell.variant.index, []).append(cell)
+    kinds = {index: _metric(seen, own) for index, own in groups.items()}
+    on: dict[int, list[Gain]] = {}
+    for kind in dict.fromkeys(kinds.values()):
+        beside = {index: own for index, own in groups.items() if kinds[index] == kind}
+        on |= _gains(beside, kind[0], models, cells)
+    last = _gains(groups, "speedup", models[-1:], cells)
     found: list[MethodRow] = []
-    for variant in {c.variant.index: c.variant for c in cells}.values():
-        own = [cell for cell in cells if cell.variant.index == variant.index]
-        if variant.is_reference:
-            continue
-        metric, over = _metric(seen, own)
-        by_part = [[c for c in own if c.model == model] for model in models]
-        gains = [speed(part, metric) for part in by_part]
-        why = [_why_none(part, over) for part in by_part]
-        decided = decisions(seen, by_part[-1], drafts)
-        name = engine(own[0]) or variant.backend
-        if any(gains):
-            whole = speed(by_part[-1])
-            found.append(MethodRow(variant, cells[0], name, over, gains, why, (), *decided, whole))
+    for index, own in groups.items():
+        if any(gain.speed for gain in on[index]):
+            variant, (_, over) = own[0].variant, kinds[index]
+            why = [_why_none(gain.cells, over) for gain in on[index]]
+            decided = decisions(seen, on[index][-1].cells, drafts)
+            name = engine(own[0]) or variant.backend
+            (whole,) = last[index]
+            row = MethodRow(variant, cells[0], name, over, on[index], why, (), *decided, whole)
+            found.append(row)
     order = list(dict.fromkeys(row.engine for row in found))
     for row in sorted(found, key=lambda row: (order.index(row.engine), row.variant.index)):
         alike = [r for r in found if (r.engine, r.over) == (row.engine, row.over)]
-        rivals = [r.gains for r in alike if not r.variant.lossy]
-        best = [_is_best(own, [r[at] for r in rivals]) for at, own in enumerate(row.gains)]
+        rivals = [r.on for r in alike if not r.variant.lossy]
+        best = [_is_best(own, [r[at] for r in rivals]) for at, own in enumerate(row.on)]
         yield replace(row, best=[is_best and not row.variant.lossy for is_best in best])
+
+
+def _gains(
+    groups: Mapping[int, Sequence[Cell]],
+    metric: str,
+    models: Sequence[str],
+    cells: Sequence[Cell],
+) -> dict[int, list[Gain]]:
+    """By variant its speed-up on each model, over the workloads on which all of `groups` that have
+    valid ones have one: means over other workloads do not compare. Over all of its own where there
+    is none. `cells`: all of the load."""
+    found: dict[int, list[Gain]] = {index: [] for index in groups}
+    for model in models:
+        here = {index: [c for c in own if c.model == model] for index, own in groups.items()}
+        common = common_scopes(here, metric)
+        every = len({cell.workload for cell in cells if cell.model == model})
+        for index, own in here.items():
+            sound = sound_scopes(own, metric)
+            sound = common & sound or sound
+            kept = [cell for cell in own if cell.place in sound] or own
+            found[index].append(Gain(kept, speed(kept, metric), sound, every))
+    return found
 
 
 def _metric(seen: Overview, own: Sequence[Cell]) -> tuple[str, str]:
@@ -146,11 +212,11 @@ def _why_none(own: Sequence[Cell], over: str) -> str:
     return f"{over} was not run there, or no two answers can be compared in speed"
 
 
-def _is_best(own: Speed | None, rivals: Sequence[Speed | None]) -> bool:
-    sound = [other for other in rivals if other is not None and other.valid]
-    if own not in sound or own is None or len(sound) < 2:
+def _is_best(own: Gain, rivals: Sequence[Gain]) -> bool:
+    sound = [(one.scopes, one.speed) for one in rivals if one.speed and one.speed.valid]
+    if own.speed is None or not own.speed.is_faster or len(sound) < 2:
         return False
-    return own.is_faster and own.value == max(other.value for other in sound)
+    return all(on == own.scopes and own.speed.value >= other.value for on, other in sound)
 
 
 def _columns(models: Sequence[str], reference: str) -> list[Column[MethodRow]]:
@@ -174,18 +240,14 @@ _ALONE = "speed-up"
 
 
 def _gain(at: int, model: str) -> Column[MethodRow]:
-    def marks(row: MethodRow) -> str:
-        own = row.gains[at]
-        return "struck" if own and not own.valid else "best" * row.best[at]
-
     return Column(
         model or _ALONE,
         lambda row: own.value if (own := row.gains[at]) else None,
         ratio,
         group=_SPEED,
         why=lambda row: row.missing[at],
-        small=lambda row: own.interval if (own := row.gains[at]) else "",
-        marks=marks,
+        small=lambda row: row.on[at].small,
+        marks=lambda row: row.on[at].marks or "best" * row.best[at],
     )
 
 
@@ -196,8 +258,8 @@ def _over_reference(model: str, reference: str) -> Column[MethodRow]:
         ratio,
         group=Group(f"Decode speed over {reference}", "×"),
         why=f"{reference} was not run there, or no two answers can be compared in speed",
-        small=lambda row: row.whole.interval if row.whole else "",
-        marks=lambda row: "struck" if row.whole and not row.whole.valid else "",
+        small=lambda row: row.last.small,
+        marks=lambda row: row.last.marks,
     )
 
 

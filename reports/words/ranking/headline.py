@@ -96,7 +96,7 @@ def _race(
     if not found:
         return f"No speed-up over {race.name} could be computed: {_why_none(race, cells)}."
     if not faster:
-        return _nobody(race, found, over) + doubt
+        return _nobody(race, found, groups, over) + doubt
     good = {v.index: race.has_good_answers(groups[v.index], quality.get(v.index)) for _, v in found}
     kept = [(s, v) for s, v in faster if good[v.index]]
     best, winner = max(kept or faster, key=lambda pair: pair[0].value)
@@ -134,17 +134,41 @@ def _race(
     return f"{text}.{doubt}"
 
 
-def _nobody(race: Race, found: Sequence[tuple[Speed, Variant]], over: str) -> str:
-    """That nobody is shown to be faster, or that nothing is shown."""
+def _nobody(
+    race: Race,
+    found: Sequence[tuple[Speed, Variant]],
+    groups: Mapping[int, Sequence[Cell]],
+    over: str,
+) -> str:
+    """That nobody is shown to be faster, or that nothing is shown: with the best one's speed-up,
+    and who is faster under some load all the same."""
     sound = [(s, v) for s, v in found if s.valid]
     if not sound:
         return f"Who is faster than {race.name} cannot be said."
-    if len(sound) > 1:
-        return f"No backend was clearly faster than {race.name}{over}."
-    ((s, v),) = sound
-    return (
-        f"{v.label} was not clearly faster than {race.name}{over}: {ratio(s.value)}× {s.interval}."
+    best, first = max(sound, key=lambda pair: pair[0].value)
+    loads = over_loads(groups[first.index], race.speedup)
+    told = f"{_times(best)}{f' ({loads.brief})' if loads else ''}"
+    are_slower = all(s.is_slower for s, _ in sound)
+    if len(sound) == 1:
+        but = ", but slower" * are_slower
+        return f"{first.label} was not clearly faster than {race.name}{over}{but}: {told}."
+    which = "all" if len(sound) == len(race.rivals) else f"all {len(sound)} that are valid"
+    but = f", and {which} were slower" * are_slower
+    text = (
+        f"No backend was clearly faster than {race.name}{over}{but}; the best was {first.label} "
+        f"({first.provenance}): {told}."
     )
+    spans = [(over_loads(groups[v.index], race.speedup), v) for _, v in sound if v is not first]
+    ahead = [(span, v) for span, v in spans if span is not None and span.high.is_faster]
+    if not ahead:
+        return text
+    span, other = max(ahead, key=lambda pair: pair[0].high.value)
+    return f"{text} {other.label} was faster under {span.high_load}: {_times(span.high)}."
+
+
+def _times(found: Speed) -> str:
+    """``1.10× [1.05, 1.15]``, without ends where there are none."""
+    return f"{ratio(found.value)}× {found.interval}".rstrip()
 
 
 def _why_none(race: Race, cells: Sequence[Cell]) -> str:

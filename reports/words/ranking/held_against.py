@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from reports.cells import Cell
 from reports.collect import Samples
 from reports.numbers import interval, ratio
 from reports.variants import Variant
-from results.compare.intervals.several import over_cells
+from results.compare.intervals.several import pooled_ratio
 from results.compare.rivals import rival_effects
 
 
@@ -59,9 +58,4 @@ def held_against(
         if cell.place in theirs
     ]
     known = [one for one in found if one is not None]
-    pooled = over_cells(known) if known and len(known) == len(ours) else None
-    bounds = pooled.bounds() if pooled is not None else None
-    if pooled is None or bounds is None:
-        return None
-    value, low, high = (math.exp(x) for x in (pooled.mean, *bounds))
-    return value, low, high
+    return pooled_ratio(known) if len(known) == len(ours) else None

@@ -13,7 +13,6 @@ of others.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -22,6 +21,9 @@ import numpy as np
 
 from results.compare.intervals.crossed import CrossedMean, enlarged
 from results.metrics.arrays import Floats, Ints
+
+_MOST = 700.0
+"""Logarithms beyond leave everything open, and a float holds no such ratio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,33 +110,65 @@ def _rest(off: Floats, weights: Floats) -> float:
 
 def over_cells(cells: Sequence[CellEffects]) -> CrossedMean | None:
     """The mean of the cells' means, each counting the same; None without a cell. Its variance is
-    NaN where a cell has a single request."""
+    NaN where a cell has a single request, and that between requests where no cell has two
+    repeats."""
     if not cells:
         return None
     mean = sum(one.mean for one in cells) / len(cells)
     units = sum({one.prompts: one.units for one in cells}.values())
-    shares, of_repeats = defaultdict[int, float](float), defaultdict[int, float](float)
+    known = sorted({number for one in cells for number in one.shares})
+    numbers = {number: at for at, number in enumerate(known)}
+    shares, of_repeats = np.zeros((len(cells), len(numbers))), np.zeros(len(numbers))
     of_requests: dict[str, Floats] = {}
-    for one in cells:
+    for place, one in enumerate(cells):
         for number, share in one.shares.items():
-            shares[number] += share / len(cells)
-            of_repeats[number] += one.repeats[number] / len(cells)
+            shares[place, numbers[number]] = share
+            of_repeats[numbers[number]] += one.repeats[number] / len(cells)
         # a sample's deviations from its own mean are too small by this
         enough = math.sqrt(one.units / (one.units - 1)) if one.units > 1 else math.nan
         mine = np.array(one.requests) * enough / len(cells)
         of_requests[one.prompts] = _added(of_requests.get(one.prompts, np.zeros(0)), mine)
-    repeats = 1 / sum(share**2 for share in shares.values())
     by_request = float(sum((found**2).sum() for found in of_requests.values()))
-    if len(shares) < 2:
+    if max(len(one.shares) for one in cells) < 2:
         return CrossedMean(mean, by_request, units - len(of_requests), 1, units, by_request)
-    by_repeat = sum(found**2 for found in of_repeats.values()) * repeats / (repeats - 1)
-    by_repeat *= enlarged(repeats)
+    repeats = float(1 / (shares.mean(axis=0) ** 2).sum())
+    times, free = _of_repeats(shares)
+    by_repeat = float((of_repeats**2).sum()) * times * enlarged(repeats)
     rest = sum(one.rest for one in cells) / len(cells) ** 2
     variance = max(by_repeat + by_request - rest, by_repeat, by_request)
-    terms = by_repeat**2 / (repeats - 1) + by_request**2 / max(units - len(of_requests), 1)
-    df = max(variance**2 / terms, min(repeats, units) - 1.0) if terms > 0 else 1.0
+    terms = by_repeat**2 / free + by_request**2 / max(units - len(of_requests), 1)
+    df = max(variance**2 / terms, min(free, units - 1.0)) if terms > 0 else 1.0
     lasting = max(0.0, variance - by_repeat)
     return CrossedMean(mean, variance, df, round(repeats), units, lasting)
+
+
+def pooled_ratio(cells: Sequence[CellEffects]) -> tuple[float, float, float] | None:
+    """The ratio whose logarithms the cells hold, over all of them, with its 95% interval; None
+    without a cell, and where one has a single request."""
+    found = over_cells(cells)
+    if found is None or (bounds := found.bounds()) is None:
+        return None
+    value, low, high = (math.exp(max(-_MOST, min(_MOST, x))) for x in (found.mean, *bounds))
+    return value, low, high
+
+
+def _of_repeats(shares: Floats) -> tuple[float, float]:
+    """What the sum of the squared contributions of repeats has to be multiplied by to be the
+    variance that repeats bring to the mean, and the degrees of freedom of that, at least 1.
+
+    A cell's contributions are taken from its own mean: where cells lack repeats, as in a run that
+    goes on, they hold little of what repeats do to the mean. How little follows from the shares, if
+    a repeat does the same to all cells (Bell and McCaffrey 2002, Survey Methodology 28:169). With
+    the same R repeats in every cell the two are R / (R - 1) and R - 1.
+
+    Args:
+        shares: (cells, repeats) each repeat's of a cell's measurements; some cell has several.
+    """
+    weights = shares.mean(axis=0)
+    left = np.diag(weights) - shares.T @ shares / len(shares)
+    square = left @ left
+    kept = float(square.trace())
+    return float((weights**2).sum()) / kept, kept**2 / float((square**2).sum())
 
 
 def _added(left: Floats, right: Floats) -> Floats:

@@ -174,11 +174,42 @@ def test_the_record_is_whole_and_says_what_it_is() -> None:
     assert all(row["floor_share"] for row in stored.rows if row["backend"] != "tetris")
 
 
-def test_nothing_is_said_to_pass_1_by_points_that_are_not_valid(
+def test_which_way_a_speed_up_passes_1_is_told_of_valid_points_with_narrow_intervals(
     demo: Overview, small_record: dict[str, Any]
 ) -> None:
-    told = {"speedup_native": 0.5, "floor_share": 1.0, "overhead_share": 0.0}
-    small_record["1b"] = told
-    assert any("passes 1" in row.cells[-1].text for row in table_of(demo).rows)
-    small_record["1b"] = told | {"void_metrics": ["speedup", "speedup_native"]}
-    assert not any("passes 1" in row.cells[-1].text for row in table_of(demo).rows)
+    def remarks(**told: Any) -> set[str]:
+        small_record["1b"] = {"floor_share": 1.0, "overhead_share": 0.0, **told}
+        rows = [row for row in table_of(demo).rows if row.variant.backend == "adadecode"]
+        return {row.cells[-1].text.partition(" above about ")[0] for row in rows}
+
+    slower = {"speedup_native": 0.5, "speedup_native_low": 0.4, "speedup_native_high": 0.6}
+    assert remarks(**slower) == {"falls below 1"}
+    wide = {**slower, "speedup_native_high": 1.6}
+    assert remarks(**wide) == {"whether it passes 1 cannot be told"}
+    assert remarks(**wide, void_metrics=["speedup_native"]) == {""}
+
+
+def test_of_several_variants_the_one_that_was_run_as_the_record_s_is_told_of(
+    demo: Overview,
+) -> None:
+    """The one that was listed first had the record's ratio, whatever its options."""
+    _, stored = stored_sizes._stored(stored_sizes.REFERENCE / stored_sizes.RECORD)
+    own = next(v for v in demo.variants if v.backend == "adadecode")
+    there = next(
+        cell for cell in stored.cells if (cell.variant.backend, cell.model) == (own.backend, "0.1b")
+    )
+
+    def told(options: dict[str, Any], gamma: Any) -> set[int]:
+        other = dataclasses.replace(own, index=9, options=options)
+        more = [
+            dataclasses.replace(cell, variant=other, effective={**cell.effective, "gamma": gamma})
+            for cell in demo.cells
+            if cell.variant is own
+        ]
+        seen = dataclasses.replace(demo, cells=(*demo.cells, *more))
+        return {key[0] for key in stored_sizes.on_larger(seen)} & {own.index, other.index}
+
+    assert told({"gamma": 0.99}, 0.99) == set()
+    assert told({"gamma": 0.8}, there.effective["gamma"]) == {9}
+    assert told({}, 0.99) == {9}, "asked for as the record's"
+    assert told({"gamma": 0.75, "replay": "demo"}, 0.75) == {own.index}, "nothing tells them apart"

@@ -15,6 +15,7 @@ from reports.variants import NamedOptions, Variant, variants
 from reports.words.ranking.choices import choices
 from reports.words.ranking.headline import headline
 from reports.words.ranking.held_against import held_against
+from results.compare.intervals.several import cell_effects
 from results.compare.rivals import RequestTimes
 from tests.support.results.made_effects import made_effects
 
@@ -153,3 +154,32 @@ def test_who_is_not_surely_faster_and_looks_it_is_told() -> None:
     found = headline([*cells[:-1], high], [VLLM, FAST, NEXT, WILD], "", samples=samples)
     assert found.startswith("fast (re-implementation) was faster: 2.00×"), found
     assert "(over wild " in found
+
+
+def going_on(samples: Samples, variant: Variant, speedup: float, place: int) -> Cell:
+    """A cell of a run that goes on: of eight loads the last has its second repeat, in which all but
+    the reference are 10% faster."""
+    cell = measured(samples, variant, speedup, f"closed c={place + 1}", 0.05)
+    own = np.array([[0.0], [0.1 * (variant is not VLLM)]])[: 1 + (place == 7)]
+    noise = np.random.default_rng(place).normal(0, 0.05, (len(own), len(IDS)))
+    logs = np.log(speedup) + own + noise
+    effects = cell_effects(logs, range(len(own)), "gsm8k")
+    assert effects is not None
+    cell = replace(cell, effects={"speedup": effects})
+    samples.times["tpot_s"][cell] = {
+        repeat: RequestTimes(IDS, np.exp(-line)) for repeat, line in enumerate(logs)
+    }
+    return cell
+
+
+def test_a_run_of_which_one_cell_has_its_second_repeat_has_a_headline() -> None:
+    """The ends of its intervals were numbers that no float holds."""
+    samples = Samples()
+    pairs = ((VLLM, 1.0), (FAST, 2.0), (NEXT, 1.8))
+    cells = [going_on(samples, v, s, place) for place in range(8) for v, s in pairs]
+    found = headline(cells, [VLLM, FAST, NEXT], "", samples=samples)
+    assert found.startswith("No backend was clearly faster than vllm on average over all 8 pairs")
+    ours, theirs = ([c for c in cells if c.variant is v] for v in (FAST, VLLM))
+    against = held_against(ours, theirs, samples)
+    assert against is not None
+    assert 0.1 < against[1] < against[0] < against[2] < 10

@@ -10,7 +10,12 @@ import pytest
 
 from benchmarks.support.intervals.wander import TIME_CONSTANTS_S, Floats, WanderingMachine
 from results.compare.intervals.crossed import CrossedMean, crossed_mean
-from results.compare.intervals.several import CellEffects, cell_effects, over_cells
+from results.compare.intervals.several import (
+    CellEffects,
+    cell_effects,
+    over_cells,
+    pooled_ratio,
+)
 from tests.support.results.made_effects import made_effects
 
 
@@ -96,6 +101,61 @@ def test_missing_measurements_and_rows_asked_twice() -> None:
     assert twice is not None
     assert twice.units == 5
     assert pooled(twice).variance == pytest.approx(pooled(effects(noise(6, (4, 5)))).variance)
+
+
+def unfinished(cells: int) -> list[CellEffects]:
+    """Of a run that goes on: the last cell alone has its second repeat, 0.1 from the first."""
+    by_repeat = np.array([[0.0], [0.1]])
+    return [
+        effects(noise(n, (1, 24), 0.05) + by_repeat[: 1 + (n == cells - 1)], f"prompts {n}")
+        for n in range(cells)
+    ]
+
+
+@pytest.mark.parametrize("cells", [8, 200])
+def test_a_second_repeat_of_one_cell_says_less_than_one_of_all(cells: int) -> None:
+    """It had less than one degree of freedom, and ends that no float holds."""
+    lacking = unfinished(cells)
+    both = [effects(noise(n, (1, 24), 0.05) + np.array([[0.0], [0.1]])) for n in range(8)]
+    found = pooled(*lacking)
+    assert found.df == pytest.approx(1, abs=0.1)
+    assert found.variance > pooled(*both).variance
+    ratio = pooled_ratio(lacking)
+    assert ratio is not None
+    assert 0.1 < ratio[1] < 1 < ratio[2] < 10
+
+
+@pytest.mark.parametrize("counts", [(1,) * 7 + (2,), (1, 1, 1, 3), (2, 1, 3, 3)])
+def test_where_cells_lack_repeats_it_leaves_out_the_truth_no_more_than_it_says(
+    counts: tuple[int, ...],
+) -> None:
+    """Repeats that do the same to all cells: the variance that fits, with the degrees of freedom
+    of two repeats, would miss the truth in a fifth of such runs."""
+    draw = np.random.default_rng(7)
+    missed = 0
+    for _ in range(400):
+        by_repeat = draw.normal(0, 0.1, (max(counts), 1))
+        logs = [by_repeat[:own] + draw.normal(0, 0.01, (own, 8)) for own in counts]
+        bounds = pooled(*(effects(cell, f"{n}") for n, cell in enumerate(logs))).bounds()
+        assert bounds is not None
+        missed += not bounds[0] <= 0 <= bounds[1]
+    assert missed <= 400 * 0.05 + 2 * math.sqrt(400 * 0.05 * 0.95)
+
+
+def test_cells_of_one_repeat_each_do_not_tell_how_repeats_differ() -> None:
+    """Also where it is not the same one in all of them."""
+    cells = [effects(noise(n, (1, 10)), f"prompts {n}", first=n) for n in range(3)]
+    found = pooled(*cells)
+    assert (found.repeats, found.variance) == (1, found.of_units)
+
+
+def test_ends_that_leave_everything_open_are_ratios_too() -> None:
+    far = pooled_ratio([effects(np.array([[0.0, 1.0], [400.0, 401.0]]))])
+    assert far is not None
+    assert 0 < far[1] < 1e-200
+    assert 1e200 < far[2] < math.inf
+    assert pooled_ratio([]) is None
+    assert pooled_ratio([effects(np.array([[0.1], [0.3]]))]) is None
 
 
 def test_nothing_and_one_request() -> None:

@@ -1,0 +1,74 @@
+"""Where nobody is faster on average: what the best one came to, and who is faster under a load."""
+
+from __future__ import annotations
+
+from harness.core.nouns import Slo
+from reports.cells import Cell
+from reports.variants import NamedOptions, Variant, variants
+from reports.words.ranking.headline import headline
+from tests.support.results.made_effects import made_effects
+
+VLLM, FAST, SWIFT, LOST = variants(
+    [
+        NamedOptions("vllm", {}, "official code", True),
+        NamedOptions("fast", {}, "re-implementation", False),
+        NamedOptions("swift", {}, "simulation", False),
+        NamedOptions("lost", {}, "re-implementation", False),
+    ]
+)
+
+
+def under(variant: Variant, concurrency: int, speedup: float, *, valid: bool = True) -> Cell:
+    """A cell with an interval of 0.02 to either side."""
+    ends = speedup - 0.02, speedup + 0.02
+    numbers = {"speedup": speedup, "speedup_low": ends[0], "speedup_high": ends[1]}
+    void = [] if valid else ["speedup"]
+    return Cell(
+        variant=variant, workload="gsm8k", load=f"closed c={concurrency}", load_kind="closed",
+        load_value=concurrency, order=concurrency, keys=(), slo=Slo(), trials=3, failed=0,
+        valid_trials=3, effects={"speedup": made_effects(speedup, *ends, "gsm8k")},
+        metrics={
+            **numbers, "consistency_ratio": 1.0, "repeats": 3, "spread": {}, "void_metrics": void,
+        },
+    )  # fmt: skip
+
+
+BOTH = " on average over both pairs of workload and load"
+
+
+def test_a_load_under_which_one_is_faster_is_not_hidden_behind_the_average() -> None:
+    found = headline([under(FAST, 1, 1.6), under(FAST, 8, 0.6)], [VLLM, FAST], "")
+    assert found == (
+        f"fast was not clearly faster than vllm{BOTH}: 0.98× [0.96, 1.00] (0.60× under closed c=8 "
+        "to 1.60× under closed c=1)."
+    )
+
+
+def test_that_all_were_slower_is_said_with_the_best_number() -> None:
+    cells = [under(FAST, 1, 0.5), under(SWIFT, 1, 0.52), under(LOST, 1, 9.0, valid=False)]
+    assert headline(cells[:2], [VLLM, FAST, SWIFT], "") == (
+        "No backend was clearly faster than vllm, and all were slower; the best was swift "
+        "(simulation): 0.52× [0.50, 0.54]."
+    )
+    assert ", and all 2 that are valid were slower; " in headline(
+        cells, [VLLM, FAST, SWIFT, LOST], ""
+    )
+    assert headline(cells[:1], [VLLM, FAST], "") == (
+        "fast was not clearly faster than vllm, but slower: 0.50× [0.48, 0.52]."
+    )
+    assert headline([cells[0], under(SWIFT, 1, 0.99)], [VLLM, FAST, SWIFT], "") == (
+        "No backend was clearly faster than vllm; the best was swift (simulation): 0.99× "
+        "[0.97, 1.01]."
+    )
+
+
+def test_another_that_is_faster_under_a_load_is_named() -> None:
+    cells = [
+        *(under(FAST, 1, 0.9), under(FAST, 8, 0.9)),
+        *(under(SWIFT, 1, 2.0), under(SWIFT, 8, 0.3)),
+    ]
+    assert headline(cells, [VLLM, FAST, SWIFT], "") == (
+        f"No backend was clearly faster than vllm{BOTH}, and all were slower; the best was fast "
+        "(re-implementation): 0.90× [0.88, 0.92]. swift was faster under closed c=1: 2.00× "
+        "[1.98, 2.02]."
+    )
