@@ -84,7 +84,7 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
     tell("warm-up")
     unwarmed = _warm_up(session.backend, warm_up, trial.load, job.time_limit_s)
     on = None if remote else meter.gpus()
-    before = machine.machine_state(on)
+    before = machine.machine_state(on, load_begins=True)
     tell("load")
     meter.start()
     with machine.GpuWatch(on) as watch:

@@ -89,10 +89,13 @@ class Disturbance:
         return {**asdict(self), "gpu_throttled": list(self.gpu_throttled)}
 
 
-def machine_state(on: Collection[int] | None = None) -> MachineState:
-    """Take a snapshot; costs 5 to 15 ms, and up to `PROBE_S` on a machine that is shared, so never
-    inside the timed window. `on`: places of the GPUs
-    that count (`gpu.devices`); None: all."""
+def machine_state(on: Collection[int] | None = None, *, load_begins: bool = False) -> MachineState:
+    """Take a snapshot; costs 5 to 15 ms, and `PROBE_S` more at an engine's first and where a moment
+    of its own is waited for, so never inside the timed window. `on`: places of the GPUs that count
+    (`gpu.devices`); None: all. `load_begins`: the load begins behind it, not before: what is
+    counted lies on the load's side of that wait."""
+    probe_s = _PACE.undisturbed_s() if load_begins else None
+    at_s, quota_s = time.clock_gettime(time.CLOCK_MONOTONIC), held_s()
     processors = processor_time()
     own = _own_processes()
     return MachineState(
@@ -100,14 +103,14 @@ def machine_state(on: Collection[int] | None = None) -> MachineState:
         busy_s=processors.busy_s,
         steal_s=processors.steal_s,
         own_s=_cpu_s(own),
-        probe_s=_PACE.undisturbed_s(),
+        probe_s=_PACE.undisturbed_s() if probe_s is None else probe_s,
         throttle_events=_throttle_events(),
         gpu_throttled=gpu.throttled(on),
         gpu_thermal_s=gpu.thermal_violation_s(on),
         own=frozenset(process.pid for process in own),
         asleep_s=time.clock_gettime(CLOCK_OF_SLEEP) - time.clock_gettime(time.CLOCK_MONOTONIC),
-        held_s=held_s(),
-        at_s=time.clock_gettime(time.CLOCK_MONOTONIC),
+        held_s=quota_s,
+        at_s=at_s,
     )
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from types import SimpleNamespace
 
 import pytest
 
+from harness.measure.machine import snapshots
 from harness.measure.machine.noise import MAX_PROBE_RATIO
+from harness.measure.machine.processors import ProcessorTime
 from harness.measure.machine.snapshots import PROBE_ROUNDS, PROBE_S, Pace
 
 FAST = 0.001
@@ -71,3 +74,27 @@ def test_one_slow_probe_is_not_the_machines_pace() -> None:
     machine.pace.undisturbed_s()
     assert machine.pace.undisturbed_s() == 2 * FAST
     assert machine.pace.undisturbed_s() == FAST
+
+
+def test_what_is_counted_lies_on_the_loads_side_of_the_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A neighbour that is waited for takes no time of the trial's."""
+    now_s = 0.0
+
+    def wait() -> float:
+        nonlocal now_s
+        now_s += PROBE_S
+        return FAST
+
+    def stolen() -> ProcessorTime:
+        return ProcessorTime(2 * now_s, 0.0, now_s)
+
+    monkeypatch.setattr(snapshots, "_PACE", SimpleNamespace(undisturbed_s=wait))
+    monkeypatch.setattr(snapshots, "processor_time", stolen)
+    monkeypatch.setattr(snapshots, "held_s", lambda: now_s)
+    before = snapshots.machine_state((), load_begins=True)
+    after = snapshots.machine_state(())
+    assert now_s == 2 * PROBE_S
+    found = snapshots.disturbance(before, after)
+    assert (found.stolen_share, found.held_share) == (0.0, 0.0)
