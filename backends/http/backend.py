@@ -34,6 +34,7 @@ PROBE_IDS = (1, 1)
 PROBE_TEXT = "Hello"
 PROBE_TOKENS, LONGER_PROBE = 2, 16
 RESET_TIMEOUT_S = 10.0
+"""For so long a server that says it could not drop its cache is asked again."""
 USUAL_ANSWER_S = 10.0
 """Of an open loop so many seconds of arrivals may be under way at once."""
 HANDSHAKE_S = 0.25
@@ -201,7 +202,7 @@ class HttpBackend(Backend):
         from backends.http.probe.server import connect, reset_cache
 
         give_up = time.monotonic() + RESET_TIMEOUT_S
-        async with connect(self._base_url, self._key, RESET_TIMEOUT_S) as server:
+        async with connect(self._base_url, self._key, self._settings["timeout_s"]) as server:
             while not await reset_cache(server):
                 if time.monotonic() > give_up:
                     raise RuntimeError(f"{self._base_url} does not drop its prefix cache")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -20,6 +21,23 @@ def test_a_reset_reaches_what_a_connector_holds(start: Start) -> None:
     server, backend = start(resets=[True, True])
     backend.reset()
     assert server.asked_to_reset == ["reset_external=true"] * 2
+
+
+def test_a_reset_may_take_longer_than_a_refusing_server_is_asked_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store elsewhere is not emptied at once."""
+    server, backend = start(resets=[True, True])
+    answer_post = FakeServer.answer_post
+
+    def slow(server: FakeServer, reply: FakeReply, path: str) -> None:
+        time.sleep(0.5)
+        answer_post(server, reply, path)
+
+    monkeypatch.setattr(FakeServer, "answer_post", slow)
+    monkeypatch.setattr("backends.http.backend.RESET_TIMEOUT_S", 0.1)
+    backend.reset()
+    assert server.resets == [], "and was asked once"
 
 
 @pytest.mark.parametrize(
