@@ -198,12 +198,17 @@ class HttpBackend(Backend):
         return self._route.request(PATHS[self._settings["api"]], body)
 
     async def _reset_server(self) -> None:
-        """The server refuses while it is still dropping the requests that were just cancelled."""
+        """The server refuses while it is still dropping the requests that were just cancelled.
+
+        What a connector holds may be other servers' too, and is left alone where the experiment
+        does not need it empty.
+        """
         from backends.http.probe.server import connect, reset_cache
 
+        external = self._settings["prefix_caching"] is False
         give_up = time.monotonic() + RESET_TIMEOUT_S
         async with connect(self._base_url, self._key, self._settings["timeout_s"]) as server:
-            while not await reset_cache(server):
+            while not await reset_cache(server, external=external):
                 if time.monotonic() > give_up:
                     raise RuntimeError(f"{self._base_url} does not drop its prefix cache")
                 await asyncio.sleep(0.05)

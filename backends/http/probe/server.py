@@ -22,7 +22,7 @@ FIRM = (401, 403, BUSY)
 """Of who asks and how often, whatever is asked."""
 PATIENCE_S = 60.0
 """For an answer that needs no model."""
-RESET = "/reset_prefix_cache?reset_external=true"
+RESET, EXTERNAL = "/reset_prefix_cache", "?reset_external=true"
 CONNECTOR = re.compile(rb"^vllm:external_prefix_cache_queries(?:_total)?(?:\{.*\})? (\S+)$", re.M)
 """Prompt tokens that vLLM has looked up in a KV connector, by its metrics; 0 without one."""
 BROKEN_OFF = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError)
@@ -149,15 +149,20 @@ async def find_version(server: Server) -> str:
     return called or "unknown"
 
 
-async def reset_cache(server: Server) -> bool | None:
-    """Ask a vLLM server to drop its prefix cache, and what a KV connector holds beside it: whether
-    it did, None when it has no such call.
+async def reset_cache(server: Server, *, external: bool = False) -> bool | None:
+    """Ask a vLLM server to drop its prefix cache: whether it did, None when it has no such call.
 
-    A version that says so (vLLM 0.26 and later) takes a connector that is not there for an empty
-    one; an older one may not know the second part (`has_connector`).
+    `external`: and what a KV connector holds beside it. Where that fails the cache alone is
+    dropped: not every connector can, and older versions say that one that is not there could not.
     """
+    if external and await _reset(server, RESET + EXTERNAL):
+        return True
+    return await _reset(server, RESET)
+
+
+async def _reset(server: Server, call: str) -> bool | None:
     try:
-        async with server.session.post(f"{server.root}{RESET}") as response:
+        async with server.session.post(f"{server.root}{call}") as response:
             if response.status != 200:
                 return None
             answer = json.loads(await response.read() or b"{}")

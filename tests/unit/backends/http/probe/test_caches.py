@@ -20,7 +20,23 @@ vllm:external_prefix_cache_queries_total{engine="0",model_name="m"} %b
 def test_a_reset_reaches_what_a_connector_holds(start: Start) -> None:
     server, backend = start(resets=[True, True])
     backend.reset()
-    assert server.asked_to_reset == ["reset_external=true"] * 2
+    assert server.asked_to_reset == ["", "reset_external=true"]
+
+
+@pytest.mark.parametrize("caching", [True, "none"])
+def test_what_other_servers_may_share_is_left_alone_where_it_may_stay(
+    start: Start, caching: bool | str
+) -> None:
+    server, backend = start(resets=[True, True], prefix_caching=caching)
+    backend.reset()
+    assert server.asked_to_reset == ["", ""]
+
+
+def test_a_connector_that_cannot_drop_anything_fails_no_trial(start: Start) -> None:
+    """Nor does a server without one whose version calls that a failure."""
+    server, backend = start(resets=[True, False, True])
+    backend.reset()
+    assert server.asked_to_reset == ["", "reset_external=true", ""]
 
 
 def test_a_reset_may_take_longer_than_a_refusing_server_is_asked_again(
