@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from backends.http.probe.server import (
     FIRM,
+    PATIENCE_S,
     REFUSED,
     AskError,
     Server,
@@ -228,13 +229,19 @@ async def _counts_cached(
         ]
     else:
         longer["prompt"] = content["prompt"] * REPEATED
-    found = list(events)
+    patience_s = min(PATIENCE_S, asker.server.timeout_s)  # the model is loaded by now
+    asker = replace(asker, server=replace(asker.server, timeout_s=patience_s))
     for _ in range(2):
-        if any(map(_reports_cache, found)):
+        if any(map(_reports_cache, events)):
             return True
-        with contextlib.suppress(UserError):  # such as for a prompt that is too long
-            found = await asker.ask(longer) or []
-    return any(map(_reports_cache, found))
+        try:
+            again = await asker.ask(longer)
+        except UserError:
+            again = None
+        if again is None:  # such as for a prompt that is too long
+            return False
+        events = again
+    return any(map(_reports_cache, events))
 
 
 def _reports_cache(event: Mapping[str, Any]) -> bool:

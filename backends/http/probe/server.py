@@ -22,6 +22,7 @@ FIRM = (401, 403, BUSY)
 """Of who asks and how often, whatever is asked."""
 PATIENCE_S = 60.0
 """For an answer that needs no model."""
+METRICS_TIMEOUT_S, LONGEST_METRICS = 5.0, 16 * 2**20
 RESET, EXTERNAL = "/reset_prefix_cache", "?reset_external=true"
 CONNECTOR = re.compile(rb"^vllm:external_prefix_cache_queries(?:_total)?(?:\{.*\})? (\S+)$", re.M)
 """Prompt tokens that vLLM has looked up in a KV connector, by its metrics; 0 without one."""
@@ -174,9 +175,15 @@ async def _reset(server: Server, call: str) -> bool | None:
 async def has_connector(server: Server) -> bool:
     """Whether a vLLM server looks prompts up in a KV connector (offloading, LMCache), once it has
     had some. Not all of these drop what they hold, and the server says all the same that it did."""
+    told = bytearray()
     try:
-        async with server.session.get(f"{server.root}/metrics") as response:
-            told = await response.read()
+        async with server.session.get(
+            f"{server.root}/metrics", timeout=_limit(min(METRICS_TIMEOUT_S, server.timeout_s))
+        ) as response:
+            async for piece in response.content.iter_any():
+                told += piece
+                if len(told) > LONGEST_METRICS:
+                    return False
         return any(float(count) > 0 for count in CONNECTOR.findall(told))
     except (aiohttp.ClientError, OSError, ValueError):
         return False
