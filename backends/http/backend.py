@@ -20,7 +20,7 @@ from backends.http.stream import StreamedAnswer
 from backends.http.workers import ClientProcesses
 from harness.core.backend import Backend, Option
 from harness.core.errors import UnavailableError, UserError
-from harness.core.names import CACHE_TELEMETRY, COLD_RESET, ENDS_AT_EOS, SERVER
+from harness.core.names import CACHE_TELEMETRY, COLD_RESET, ENDS_AT_EOS, KEEPS_PROMPTS, SERVER
 from harness.core.nouns import BackendInfo, Commit, Load, Model, Request
 from workloads.prompts import user_message
 
@@ -112,8 +112,8 @@ class HttpBackend(Backend):
         capabilities = {SERVER}
         if dialect.reports_cache:
             capabilities.add(CACHE_TELEMETRY)
-        if dialect.resets_cache and not dialect.has_connector:
-            capabilities.add(COLD_RESET)
+        if dialect.resets_cache:
+            capabilities.add(KEEPS_PROMPTS if dialect.keeps_prompts else COLD_RESET)
         if not dialect.ignores_eos:
             capabilities.add(ENDS_AT_EOS)
         return BackendInfo(

@@ -11,6 +11,7 @@ from backends.http.probe.server import (
     FIRM,
     PATIENCE_S,
     REFUSED,
+    VLLM,
     AskError,
     Server,
     TooSlowError,
@@ -63,8 +64,9 @@ class Dialect:
     takes it."""
     reports_cache: bool
     resets_cache: bool
-    has_connector: bool
-    """Whether a KV connector holds prompts beside the cache, which may outlast a reset."""
+    keeps_prompts: bool
+    """Whether a KV connector may hold prompts beside the cache, which may outlast a reset: one that
+    is there, or of which a vLLM server tells nothing."""
     ignores_eos: bool
     """Whether it takes the field; a strict server refuses every request that has it."""
 
@@ -177,15 +179,18 @@ async def _settle(
             check_texts(where, [events, endless or ()], tokenizer)
         else:
             check_ids(where, await tokenize(server, asker.model, SENTENCE), tokenizer)
+    version = await find_version(server)
+    reports_cache = await _counts_cached(asker, asker.content(form, extras), events)
+    connector = await has_connector(server)  # which counts once there was a prompt of a block
     return Dialect(
         model=asker.model,
-        version=await find_version(server),
+        version=version,
         prompt=form,
         counting=counting,
         extras=extras,
-        reports_cache=await _counts_cached(asker, asker.content(form, extras), events),
+        reports_cache=reports_cache,
         resets_cache=await reset_cache(server) is not None,
-        has_connector=await has_connector(server),
+        keeps_prompts=version.startswith(VLLM) if connector is None else connector,
         ignores_eos=endless is not None,
     )
 

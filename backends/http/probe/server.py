@@ -23,6 +23,8 @@ FIRM = (401, 403, BUSY)
 PATIENCE_S = 60.0
 """For an answer that needs no model."""
 METRICS_TIMEOUT_S, LONGEST_METRICS = 5.0, 16 * 2**20
+VLLM = "vllm "
+"""Begins its versions (`find_version`)."""
 RESET, EXTERNAL = "/reset_prefix_cache", "?reset_external=true"
 CONNECTOR = re.compile(rb"^vllm:external_prefix_cache_queries(?:_total)?(?:\{.*\})? (\S+)$", re.M)
 """Prompt tokens that vLLM has looked up in a KV connector, by its metrics; 0 without one."""
@@ -144,7 +146,7 @@ async def find_version(server: Server) -> str:
         async with server.session.get(f"{server.root}/version") as response:
             called = response.headers.get("Server", "")
             if response.status == 200:
-                return f"vllm {json.loads(await response.read())['version']}"
+                return f"{VLLM}{json.loads(await response.read())['version']}"
     except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
         return "unknown"
     return called or "unknown"
@@ -172,21 +174,25 @@ async def _reset(server: Server, call: str) -> bool | None:
         return None
 
 
-async def has_connector(server: Server) -> bool:
+async def has_connector(server: Server) -> bool | None:
     """Whether a vLLM server looks prompts up in a KV connector (offloading, LMCache), once it has
-    had some. Not all of these drop what they hold, and the server says all the same that it did."""
+    had some; None where its metrics do not tell. Not all of these drop what they hold, and the
+    server says all the same that it did."""
     told = bytearray()
     try:
         async with server.session.get(
             f"{server.root}/metrics", timeout=_limit(min(METRICS_TIMEOUT_S, server.timeout_s))
         ) as response:
+            if response.status != 200:
+                return None
             async for piece in response.content.iter_any():
                 told += piece
                 if len(told) > LONGEST_METRICS:
-                    return False
-        return any(float(count) > 0 for count in CONNECTOR.findall(told))
+                    return None
+        counts = [float(count) for count in CONNECTOR.findall(told)]
     except (aiohttp.ClientError, OSError, ValueError):
-        return False
+        return None
+    return any(count > 0 for count in counts) if counts else None
 
 
 def _lost(where: str, error: Exception, limit_s: float, *, reached: bool = True) -> UserError:

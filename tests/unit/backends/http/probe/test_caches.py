@@ -66,8 +66,33 @@ def test_a_connector_that_may_keep_its_prompts_is_no_cold_cache(
     monkeypatch.setattr(FakeServer, "metrics", METRICS % counted)
     server, backend = start(resets=[True, True])
     assert ("cold-reset" in backend.info.capabilities) is believed
+    assert ("keeps-prompts" in backend.info.capabilities) is not believed
     backend.reset()
     assert server.resets == [], "it is asked all the same"
+
+
+@pytest.mark.parametrize("metrics", [b"", METRICS % b"?", b"vllm:others 1.0\n", METRICS % b"0.0"])
+@pytest.mark.parametrize("version", ["0.11.0", None])
+def test_a_connector_of_which_vllm_tells_nothing_may_be_there(
+    start: Start, monkeypatch: pytest.MonkeyPatch, metrics: bytes, version: str | None
+) -> None:
+    """Behind a gateway, without its statistics, or too old to count; others have none."""
+    answer_get = FakeServer.answer_get
+
+    def get(server: FakeServer, reply: FakeReply, path: str) -> None:
+        if path == "/version" and version is not None:
+            reply.fail(200, {"version": version})
+        elif path == "/metrics" and not metrics:
+            reply.fail(401, {})
+        else:
+            answer_get(server, reply, path)
+
+    monkeypatch.setattr(FakeServer, "answer_get", get)
+    monkeypatch.setattr(FakeServer, "metrics", metrics)
+    _, backend = start(resets=[True])
+    believed = version is None or b" 0.0" in metrics
+    assert ("cold-reset" in backend.info.capabilities) is believed
+    assert ("keeps-prompts" in backend.info.capabilities) is not believed
 
 
 BLOCK = 256
