@@ -20,7 +20,7 @@ from backends.http.stream import StreamedAnswer
 from backends.http.workers import ClientProcesses
 from harness.core.backend import Backend, Option
 from harness.core.errors import UnavailableError, UserError
-from harness.core.names import CACHE_TELEMETRY, COLD_RESET, ENDS_AT_EOS, SERVER
+from harness.core.names import CACHE_TELEMETRY, COLD_RESET, ENDS_AT_EOS, KEEPS_PROMPTS, SERVER
 from harness.core.nouns import BackendInfo, Commit, Load, Model, Request
 from workloads.prompts import user_message
 
@@ -34,6 +34,7 @@ PROBE_IDS = (1, 1)
 PROBE_TEXT = "Hello"
 PROBE_TOKENS, LONGER_PROBE = 2, 16
 RESET_TIMEOUT_S = 10.0
+"""For so long a server that says it could not drop its cache is asked again."""
 USUAL_ANSWER_S = 10.0
 """Of an open loop so many seconds of arrivals may be under way at once."""
 HANDSHAKE_S = 0.25
@@ -111,8 +112,8 @@ class HttpBackend(Backend):
         capabilities = {SERVER}
         if dialect.reports_cache:
             capabilities.add(CACHE_TELEMETRY)
-        if dialect.resets_cache and not dialect.has_connector:
-            capabilities.add(COLD_RESET)
+        if dialect.resets_cache:
+            capabilities.add(KEEPS_PROMPTS if dialect.keeps_prompts else COLD_RESET)
         if not dialect.ignores_eos:
             capabilities.add(ENDS_AT_EOS)
         return BackendInfo(
@@ -197,12 +198,17 @@ class HttpBackend(Backend):
         return self._route.request(PATHS[self._settings["api"]], body)
 
     async def _reset_server(self) -> None:
-        """The server refuses while it is still dropping the requests that were just cancelled."""
+        """The server refuses while it is still dropping the requests that were just cancelled.
+
+        What a connector holds may be other servers' too, and is left alone where the experiment
+        does not need it empty.
+        """
         from backends.http.probe.server import connect, reset_cache
 
+        external = self._settings["prefix_caching"] is False
         give_up = time.monotonic() + RESET_TIMEOUT_S
-        async with connect(self._base_url, self._key, RESET_TIMEOUT_S) as server:
-            while not await reset_cache(server):
+        async with connect(self._base_url, self._key, self._settings["timeout_s"]) as server:
+            while not await reset_cache(server, external=external):
                 if time.monotonic() > give_up:
                     raise RuntimeError(f"{self._base_url} does not drop its prefix cache")
                 await asyncio.sleep(0.05)

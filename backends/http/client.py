@@ -273,7 +273,7 @@ class Client:
             else:
                 self._pool.discard(connection)
                 self._pool.renew()
-        self.texts[exchange.request_id] = "".join(answer.texts)
+        self.texts[exchange.request_id] = answer.text()
         finished: FinishReason | None = answer.finished
         if finished is None:
             line = error or "the stream ended without a finish_reason"

@@ -96,10 +96,10 @@ class StreamedAnswer:
     finished: FinishReason | None = None
     done: bool = False
     """Nothing more is to come."""
+    thoughts: list[str] = field(default_factory=list)
+    """What the model thought, where the server tells it apart."""
     texts: list[str] = field(default_factory=list)
-    """The answer's text, its thoughts between tags where the server tells them apart."""
-    thinks: bool = False
-    """Whether `texts` ends within a thought."""
+    """The rest of its text, in as many pieces as there were chunks."""
     server_tokens: int | None = None
     cached_tokens: int | None = None
 
@@ -121,12 +121,21 @@ class StreamedAnswer:
         self.brings = bool(text if self.counting == "tokenizer" else tokens)
         if tokens and self.finished is not None:
             raise StreamError("tokens after the finish_reason")
-        self.texts.append(self._marked(thought, said))
+        self.thoughts.append(thought)
+        self.texts.append(said)
         self.tokens += len(tokens)
         if self.tokens > self.max_new_tokens:
             raise StreamError(f"{self.tokens} tokens, {self.max_new_tokens} asked for")
         self._read_finish(choice)
         return tokens
+
+    def text(self) -> str:
+        """The answer's text. Thoughts come first, between the tags that a server takes away, so
+        that it reads as elsewhere, whenever they came: what is behind the last is the answer."""
+        thought, said = "".join(self.thoughts), "".join(self.texts)
+        if not thought:
+            return said
+        return THOUGHT + thought + (THOUGHT_ENDS + said if said else "")
 
     def telemetry(self) -> dict[str, float]:
         """The server's own counts, where it gave them, and ours where it is too high."""
@@ -134,16 +143,6 @@ class StreamedAnswer:
         if self.counted > self.tokens:
             counts[COUNTED_TOKENS] = self.counted
         return {name: count for name, count in counts.items() if count is not None}
-
-    def _marked(self, thought: str, said: str) -> str:
-        """The text with the tags that a server takes away, so that it reads as elsewhere."""
-        told = ""
-        for part, thinks in ((thought, True), (said, False)):
-            if part and thinks != self.thinks:
-                told += THOUGHT if thinks else THOUGHT_ENDS
-                self.thinks = thinks
-            told += part
-        return told
 
     def _tokens(self, choice: dict[str, Any], text: str) -> tuple[int, ...]:
         if self.counting == "ids":

@@ -12,6 +12,7 @@ from harness.core.names import (
     CACHED_TOKENS,
     COLD_RESET,
     COUNTED_TOKENS,
+    KEEPS_PROMPTS,
     KV_CACHE_TOKENS,
     PREEMPTIONS,
     QUALITY,
@@ -130,6 +131,12 @@ def _cache(
         return [f"cache-not-cold: {cached:.0f} prompt tokens came from a cache nobody asked for"]
     if SERVER not in info.capabilities or CACHE_TELEMETRY in info.capabilities or wanted == "none":
         return []
+    if KEEPS_PROMPTS in info.capabilities:
+        return [
+            "cache-unknown: a KV connector of the server may keep prompts while its cache is "
+            "dropped, and the server does not count the prompt tokens that came from there (vLLM "
+            "does with --enable-prompt-tokens-details, and shows by its /metrics that it has none)"
+        ]
     said = f"({PREFIX_CACHING}: true says that its cache is meant, none that it has none)"
     if COLD_RESET not in info.capabilities:
         return [

@@ -75,8 +75,9 @@ REASONS = (
     Reason(
         "cache-unknown",
         "times",
-        "a server that neither drops its cache between trials (capability `cold-reset`) nor counts "
-        "the prompt tokens that came from it (`cache-telemetry`), without `prefix_caching: true` "
+        "a server that neither drops its cache between trials (capability `cold-reset`; "
+        "`keeps-prompts`: a KV connector may hold them all the same) nor counts the prompt tokens "
+        "that came from it (`cache-telemetry`), without `prefix_caching: true` "
         "(its cache is meant) or `none` (it has none): later trials ask the same prompts, so its "
         "numbers may be warm and nobody can tell. Dropping is enough while prompts are asked once "
         "and have little in common: where over 10% of a trial's prompt tokens begin another of its "

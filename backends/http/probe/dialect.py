@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from backends.http.probe.server import (
     FIRM,
+    PATIENCE_S,
     REFUSED,
+    VLLM,
     AskError,
     Server,
     TooSlowError,
@@ -62,8 +64,9 @@ class Dialect:
     takes it."""
     reports_cache: bool
     resets_cache: bool
-    has_connector: bool
-    """Whether a KV connector holds prompts beside the cache, which may outlast a reset."""
+    keeps_prompts: bool
+    """Whether a KV connector may hold prompts beside the cache, which may outlast a reset: one that
+    is there, or of which a vLLM server tells nothing."""
     ignores_eos: bool
     """Whether it takes the field; a strict server refuses every request that has it."""
 
@@ -176,15 +179,18 @@ async def _settle(
             check_texts(where, [events, endless or ()], tokenizer)
         else:
             check_ids(where, await tokenize(server, asker.model, SENTENCE), tokenizer)
+    version = await find_version(server)
+    reports_cache = await _counts_cached(asker, asker.content(form, extras), events)
+    connector = await has_connector(server)  # which counts once there was a prompt of a block
     return Dialect(
         model=asker.model,
-        version=await find_version(server),
+        version=version,
         prompt=form,
         counting=counting,
         extras=extras,
-        reports_cache=await _counts_cached(asker, asker.content(form, extras), events),
+        reports_cache=reports_cache,
         resets_cache=await reset_cache(server) is not None,
-        has_connector=await has_connector(server),
+        keeps_prompts=version.startswith(VLLM) if connector is None else connector,
         ignores_eos=endless is not None,
     )
 
@@ -228,13 +234,19 @@ async def _counts_cached(
         ]
     else:
         longer["prompt"] = content["prompt"] * REPEATED
-    found = list(events)
+    patience_s = min(PATIENCE_S, asker.server.timeout_s)  # the model is loaded by now
+    asker = replace(asker, server=replace(asker.server, timeout_s=patience_s))
     for _ in range(2):
-        if any(map(_reports_cache, found)):
+        if any(map(_reports_cache, events)):
             return True
-        with contextlib.suppress(UserError):  # such as for a prompt that is too long
-            found = await asker.ask(longer) or []
-    return any(map(_reports_cache, found))
+        try:
+            again = await asker.ask(longer)
+        except UserError:
+            again = None
+        if again is None:  # such as for a prompt that is too long
+            return False
+        events = again
+    return any(map(_reports_cache, events))
 
 
 def _reports_cache(event: Mapping[str, Any]) -> bool:

@@ -22,7 +22,10 @@ FIRM = (401, 403, BUSY)
 """Of who asks and how often, whatever is asked."""
 PATIENCE_S = 60.0
 """For an answer that needs no model."""
-RESET = "/reset_prefix_cache?reset_external=true"
+METRICS_TIMEOUT_S, LONGEST_METRICS = 5.0, 16 * 2**20
+VLLM = "vllm "
+"""Begins its versions (`find_version`)."""
+RESET, EXTERNAL = "/reset_prefix_cache", "?reset_external=true"
 CONNECTOR = re.compile(rb"^vllm:external_prefix_cache_queries(?:_total)?(?:\{.*\})? (\S+)$", re.M)
 """Prompt tokens that vLLM has looked up in a KV connector, by its metrics; 0 without one."""
 BROKEN_OFF = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError)
@@ -143,21 +146,26 @@ async def find_version(server: Server) -> str:
         async with server.session.get(f"{server.root}/version") as response:
             called = response.headers.get("Server", "")
             if response.status == 200:
-                return f"vllm {json.loads(await response.read())['version']}"
+                return f"{VLLM}{json.loads(await response.read())['version']}"
     except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
         return "unknown"
     return called or "unknown"
 
 
-async def reset_cache(server: Server) -> bool | None:
-    """Ask a vLLM server to drop its prefix cache, and what a KV connector holds beside it: whether
-    it did, None when it has no such call.
+async def reset_cache(server: Server, *, external: bool = False) -> bool | None:
+    """Ask a vLLM server to drop its prefix cache: whether it did, None when it has no such call.
 
-    A version that says so (vLLM 0.26 and later) takes a connector that is not there for an empty
-    one; an older one may not know the second part (`has_connector`).
+    `external`: and what a KV connector holds beside it. Where that fails the cache alone is
+    dropped: not every connector can, and older versions say that one that is not there could not.
     """
+    if external and await _reset(server, RESET + EXTERNAL):
+        return True
+    return await _reset(server, RESET)
+
+
+async def _reset(server: Server, call: str) -> bool | None:
     try:
-        async with server.session.post(f"{server.root}{RESET}") as response:
+        async with server.session.post(f"{server.root}{call}") as response:
             if response.status != 200:
                 return None
             answer = json.loads(await response.read() or b"{}")
@@ -166,15 +174,25 @@ async def reset_cache(server: Server) -> bool | None:
         return None
 
 
-async def has_connector(server: Server) -> bool:
+async def has_connector(server: Server) -> bool | None:
     """Whether a vLLM server looks prompts up in a KV connector (offloading, LMCache), once it has
-    had some. Not all of these drop what they hold, and the server says all the same that it did."""
+    had some; None where its metrics do not tell. Not all of these drop what they hold, and the
+    server says all the same that it did."""
+    told = bytearray()
     try:
-        async with server.session.get(f"{server.root}/metrics") as response:
-            told = await response.read()
-        return any(float(count) > 0 for count in CONNECTOR.findall(told))
+        async with server.session.get(
+            f"{server.root}/metrics", timeout=_limit(min(METRICS_TIMEOUT_S, server.timeout_s))
+        ) as response:
+            if response.status != 200:
+                return None
+            async for piece in response.content.iter_any():
+                told += piece
+                if len(told) > LONGEST_METRICS:
+                    return None
+        counts = [float(count) for count in CONNECTOR.findall(told)]
     except (aiohttp.ClientError, OSError, ValueError):
-        return False
+        return None
+    return any(count > 0 for count in counts) if counts else None
 
 
 def _lost(where: str, error: Exception, limit_s: float, *, reached: bool = True) -> UserError:

@@ -142,7 +142,7 @@ def held(out: Path, recipe: ExitRecipe, model: Path) -> Iterator[dict[str, Any] 
 def _finished(out: Path, recipe: ExitRecipe, model: Path) -> dict[str, Any] | None:
     state = out / STATE
     begun = (out / BEGUN).is_file()
-    remove_stale(state)  # of one that was killed while it claimed the folder
+    remove_stale(state, Path(BEGUN).name)  # of one that was killed while it claimed the folder
     if state.exists() and not begun and not (state.is_dir() and not any(state.iterdir())):
         raise UserError(f"--out: {state} is not of a training; choose another folder")
     finished = None

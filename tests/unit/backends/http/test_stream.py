@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from backends.http import stream as http_stream
 from backends.http.encoders import encoders
 from backends.http.stream import EventReader, StreamedAnswer, StreamError, shorten
+from workloads.scoring import answer_part
 
 DATA = st.lists(st.binary(min_size=1).filter(lambda data: not set(data) & set(b"\r\n")))
 
@@ -169,9 +170,10 @@ def test_a_thought_under_two_names_is_one(
         ([{"reasoning_content": "hm", "content": "y"}, {"content": "."}], "<think>hm</think>y."),
         ([{"reasoning": "hm"}, {"content": ""}, {"content": None}], "<think>hm"),
         ([{"reasoning": ""}, {"content": "yes"}], "yes"),
-        ([{"reasoning": "a"}, {"content": "b"}] * 2, "<think>a</think>b<think>a</think>b"),
+        ([{"reasoning": "a"}, {"content": "b"}] * 2, "<think>aa</think>bb"),
+        ([{"content": "y"}, {"reasoning": " "}], "<think> </think>y"),
     ],
-    ids=["one after the other", "in one chunk", "cut off", "no thought", "two thoughts"],
+    ids=["one after the other", "in one chunk", "cut off", "no thought", "two thoughts", "late"],
 )
 def test_thoughts_that_a_server_tells_apart_stand_between_tags(
     deltas: list[dict[str, str | None]], text: str
@@ -180,7 +182,8 @@ def test_thoughts_that_a_server_tells_apart_stand_between_tags(
     answer = StreamedAnswer("tokenizer", 64, str.split)  # type: ignore[arg-type]
     for delta in deltas:
         answer.read(json.dumps({"choices": [{"delta": delta}]}).encode())
-    assert "".join(answer.texts) == text
+    assert answer.text() == text
+    assert answer_part(text) == "".join(delta.get("content") or "" for delta in deltas)
 
 
 def sentencepiece(puts_blank: str) -> Any:

@@ -172,6 +172,8 @@ def test_cached_prompt_tokens_invalidate_unless_asked_for() -> None:
         (("server",), {"prefix_caching": False}, False),
         (("server",), {"prefix_caching": True}, True),
         (("server", "cold-reset"), {}, True),
+        (("server", "keeps-prompts"), {}, False),
+        (("server", "keeps-prompts", "cache-telemetry"), {}, True),
         (("server", "cache-telemetry"), {}, True),
         ((), {}, True),
     ],
@@ -185,6 +187,8 @@ def test_a_server_must_drop_its_cache_or_count_what_came_from_it(
     assert valid == known
     slugs = ["cache-unknown"] * (not known) + ["noise-not-checked"] * ("server" in capabilities)
     assert [reason.partition(":")[0] for reason in reasons] == slugs
+    if not known:
+        assert ("a KV connector" in reasons[0]) is ("keeps-prompts" in capabilities)
 
 
 def test_a_cache_known_to_be_warm_is_not_called_unknown() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from backends.http.probe import dialect
 from backends.http.probe import server as asked_server
 from harness.core.errors import UnavailableError
 from tests.support.fake_openai import FakeReply, FakeServer, good
@@ -63,6 +64,48 @@ def test_a_server_that_is_found_and_then_silent_is_there(
         start(play, play, timeout_s=1.0)
     assert caught.value.reached
     assert len(asked) == 1, "another try would take as long"
+
+
+def test_a_long_prompt_that_nobody_answers_is_asked_once_and_not_for_long(
+    start: Start, silence: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialect, "PATIENCE_S", 0.5)
+    asked: list[FakeReply] = []
+
+    def play(reply: FakeReply) -> None:
+        if len(reply.body["prompt"]) > dialect.REPEATED:
+            asked.append(reply)
+            silence.wait(PATIENCE_S)
+        else:
+            good(reply)
+
+    _, backend = start(play, play, timeout_s=PATIENCE_S)
+    assert "cache-telemetry" not in backend.info.capabilities
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("piece", [b"", b"# nothing to see\n" * 100])
+def test_metrics_without_an_end_are_not_read_for_long(
+    start: Start, silence: threading.Event, monkeypatch: pytest.MonkeyPatch, piece: bytes
+) -> None:
+    limit_s = 2 * PATIENCE_S if piece else 0.5
+    monkeypatch.setattr(asked_server, "METRICS_TIMEOUT_S", limit_s)
+    monkeypatch.setattr(asked_server, "LONGEST_METRICS", 1000)
+    answer_get = FakeServer.answer_get
+    waited_out: list[bool] = []
+
+    def get(server: FakeServer, reply: FakeReply, path: str) -> None:
+        if path != "/metrics":
+            answer_get(server, reply, path)
+            return
+        reply.start(content_type="text/plain")
+        if piece:
+            reply.send(piece)
+        waited_out.append(not silence.wait(PATIENCE_S))
+
+    monkeypatch.setattr(FakeServer, "answer_get", get)
+    start(timeout_s=2 * PATIENCE_S)
+    assert not waited_out
 
 
 def test_what_does_not_even_list_its_models_may_be_another_address(

@@ -70,3 +70,12 @@ def test_a_kill_while_a_folder_is_claimed_leaves_it_free(model: Path, tmp_path: 
     left.parent.mkdir()
     left.write_text("{")
     assert train(model, tmp_path, epochs=1)["finished"]
+
+
+def test_a_strangers_temporary_files_stay(model: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / STATE / f".theirs.{NO_PROCESS}.tmp"
+    theirs.parent.mkdir()
+    theirs.write_text("half a file")
+    with pytest.raises(UserError, match="state is not of a training"):
+        train(model, tmp_path, epochs=1)
+    assert theirs.exists()
