@@ -18,7 +18,9 @@ VLLM, FAST, SWIFT, LOST = variants(
 )
 
 
-def under(variant: Variant, concurrency: int, speedup: float, *, valid: bool = True) -> Cell:
+def under(
+    variant: Variant, concurrency: int, speedup: float, *, valid: bool = True, same: float = 1.0
+) -> Cell:
     """A cell with an interval of 0.02 to either side."""
     ends = speedup - 0.02, speedup + 0.02
     numbers = {"speedup": speedup, "speedup_low": ends[0], "speedup_high": ends[1]}
@@ -28,7 +30,8 @@ def under(variant: Variant, concurrency: int, speedup: float, *, valid: bool = T
         load_value=concurrency, order=concurrency, keys=(), slo=Slo(), trials=3, failed=0,
         valid_trials=3, effects={"speedup": made_effects(speedup, *ends, "gsm8k")},
         metrics={
-            **numbers, "consistency_ratio": 1.0, "repeats": 3, "spread": {}, "void_metrics": void,
+            **numbers, "consistency_ratio": same, "noise_floor": 1.0, "repeats": 3, "spread": {},
+            "void_metrics": void,
         },
     )  # fmt: skip
 
@@ -72,3 +75,30 @@ def test_another_that_is_faster_under_a_load_is_named() -> None:
         "(re-implementation): 0.90× [0.88, 0.92]. swift was faster under closed c=1: 2.00× "
         "[1.98, 2.02]."
     )
+
+
+COST = "and no task score says what that costs."
+
+
+def test_who_gives_other_answers_is_not_the_best_and_not_named_without_their_price() -> None:
+    own, other = under(FAST, 1, 0.9), under(SWIFT, 1, 0.99, same=0.05)
+    assert headline([own, other], [VLLM, FAST, SWIFT], "") == (
+        "No backend was clearly faster than vllm; the best whose answers are as good was fast "
+        "(re-implementation): 0.90× [0.88, 0.92]."
+    )
+    alone = headline([other], [VLLM, SWIFT], "")
+    assert alone.startswith("swift was not clearly faster than vllm: 0.99× [0.97, 1.01]. It came ")
+    assert alone.endswith(COST)
+    nobody = headline([under(FAST, 1, 0.9, same=0.05), other], [VLLM, FAST, SWIFT], "")
+    assert "; the best was swift (simulation): 0.99× [0.97, 1.01]. It came with " in nobody
+    assert nobody.endswith(COST)
+
+
+def test_who_is_faster_under_a_load_with_other_answers_is_named_with_their_price() -> None:
+    cells = [
+        *(under(FAST, 1, 0.9), under(FAST, 8, 0.9)),
+        *(under(SWIFT, 1, 2.0, same=0.05), under(SWIFT, 8, 0.3, same=0.05)),
+    ]
+    found = headline(cells, [VLLM, FAST, SWIFT], "")
+    assert "swift was faster under closed c=1: 2.00× [1.98, 2.02]. It came with " in found
+    assert found.endswith(COST)
