@@ -38,6 +38,11 @@ class Speed(NamedTuple):
         """The interval as shown; empty without one."""
         return interval(self.low, self.high) if self.bounded else ""
 
+    @property
+    def times(self) -> str:
+        """``1.10× [1.05, 1.15]``, without ends where there are none."""
+        return f"{ratio(self.value)}× {self.interval}".rstrip()
+
 
 class LoadSpan(NamedTuple):
     """The loads under which a variant's speed-up is the least and the greatest."""
@@ -54,9 +59,8 @@ class LoadSpan(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """Each with its load."""
-        low, high = f"{ratio(self.low.value)}×", f"{ratio(self.high.value)}×"
-        return f"{low} under {self.low_load} to {high} under {self.high_load}"
+        """Each with its interval and load."""
+        return f"{self.low.times} under {self.low_load} to {self.high.times} under {self.high_load}"
 
     def words(self, other: str) -> str:
         """Each with its interval and load, beside the `other`."""

@@ -153,31 +153,38 @@ def _nobody(
         return f"Who is faster than {race.name} cannot be said."
     best, first = max(sound, key=lambda pair: (not costs[pair[1].index], pair[0].value))
     loads = over_loads(groups[first.index], race.speedup)
-    told = f"{_times(best)}{f' ({loads.brief})' if loads else ''}"
+    told = f"{best.times}{f' ({loads.brief})' if loads else ''}.{costs[first.index]}"
     are_slower = all(s.is_slower for s, _ in sound)
     if len(sound) == 1:
         but = ", but slower" * are_slower
-        text = f"{first.label} was not clearly faster than {race.name}{over}{but}: {told}."
-        return text + costs[first.index]
-    which = "all" if len(sound) == len(race.rivals) else f"all {len(sound)} that are valid"
-    but = f", and {which} were slower" * are_slower
-    only = " whose answers are as good" * any(s.value > best.value for s, _ in sound)
-    text = (
-        f"No backend was clearly faster than {race.name}{over}{but}; the best{only} was "
-        f"{first.label} ({first.provenance}): {told}.{costs[first.index]}"
-    )
-    spans = [(over_loads(groups[v.index], race.speedup), v) for _, v in sound if v is not first]
-    ahead = [(span, v) for span, v in spans if span is not None and span.high.is_faster]
-    if not ahead:
-        return text
-    span, other = max(ahead, key=lambda pair: pair[0].high.value)
-    named = f"{other.label} was faster under {span.high_load}: {_times(span.high)}."
-    return f"{text} {named}{costs[other.index]}"
+        text = f"{first.label} was not clearly faster than {race.name}{over}{but}: {told}"
+    else:
+        which = "all" if len(sound) == len(race.rivals) else f"all {len(sound)} that are valid"
+        but = f", and {which} were slower" * are_slower
+        only = " whose answers are as good" * any(s.value > best.value for s, _ in sound)
+        text = (
+            f"No backend was clearly faster than {race.name}{over}{but}; the best{only} was "
+            f"{first.label} ({first.provenance}): {told}"
+        )
+    for _, variant in sound:
+        if variant is first and loads is not None and loads.high.is_faster:
+            continue
+        if ahead := _under_a_load(groups[variant.index], race.speedup):
+            text += f" {variant.label} was faster under {ahead}."
+            text += costs[variant.index] * (variant is not first)
+    return text
 
 
-def _times(found: Speed) -> str:
-    """``1.10× [1.05, 1.15]``, without ends where there are none."""
-    return f"{ratio(found.value)}× {found.interval}".rstrip()
+def _under_a_load(cells: Sequence[Cell], metric: str) -> str:
+    """The load under which a variant is faster, of several the one under which most; empty where
+    there is none."""
+    found = [
+        (own, load)
+        for load in dict.fromkeys(cell.load for cell in cells)
+        if (own := speed([c for c in cells if c.load == load], metric)) and own.is_faster
+    ]
+    most, load = max(found, key=lambda pair: pair[0].value, default=(None, ""))
+    return f"{load}: {most.times}" if most else ""
 
 
 def _why_none(race: Race, cells: Sequence[Cell]) -> str:

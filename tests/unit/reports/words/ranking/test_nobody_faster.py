@@ -19,10 +19,11 @@ VLLM, FAST, SWIFT, LOST = variants(
 
 
 def under(
-    variant: Variant, concurrency: int, speedup: float, *, valid: bool = True, same: float = 1.0
-) -> Cell:
-    """A cell with an interval of 0.02 to either side."""
-    ends = speedup - 0.02, speedup + 0.02
+    variant: Variant, concurrency: int, speedup: float, *, valid: bool = True, same: float = 1.0,
+    wide: float = 0.02,
+) -> Cell:  # fmt: skip
+    """A cell with an interval of `wide` to either side."""
+    ends = speedup - wide, speedup + wide
     numbers = {"speedup": speedup, "speedup_low": ends[0], "speedup_high": ends[1]}
     void = [] if valid else ["speedup"]
     return Cell(
@@ -42,8 +43,8 @@ BOTH = " on average over both pairs of workload and load"
 def test_a_load_under_which_one_is_faster_is_not_hidden_behind_the_average() -> None:
     found = headline([under(FAST, 1, 1.6), under(FAST, 8, 0.6)], [VLLM, FAST], "")
     assert found == (
-        f"fast was not clearly faster than vllm{BOTH}: 0.98× [0.96, 1.00] (0.60× under closed c=8 "
-        "to 1.60× under closed c=1)."
+        f"fast was not clearly faster than vllm{BOTH}: 0.98× [0.96, 1.00] (0.60× [0.58, 0.62] "
+        "under closed c=8 to 1.60× [1.58, 1.62] under closed c=1)."
     )
 
 
@@ -102,3 +103,25 @@ def test_who_is_faster_under_a_load_with_other_answers_is_named_with_their_price
     found = headline(cells, [VLLM, FAST, SWIFT], "")
     assert "swift was faster under closed c=1: 2.00× [1.98, 2.02]. It came with " in found
     assert found.endswith(COST)
+
+
+def test_each_that_is_faster_under_a_load_is_named_and_none_that_is_only_higher() -> None:
+    """Overlapping intervals make no span over loads, and still one lies above 1."""
+    cells = [
+        *(under(FAST, 1, 1.1, wide=0.05), under(FAST, 8, 1.0, wide=0.3)),
+        *(under(SWIFT, 1, 0.3), under(SWIFT, 8, 2.0)),
+        *(under(LOST, 1, 1.6, wide=0.9), under(LOST, 8, 0.3)),
+    ]
+    found = headline(cells, [VLLM, FAST, SWIFT, LOST], "")
+    assert "; the best was fast (re-implementation): 1.05× [" in found
+    assert found.endswith(
+        "]. fast was faster under closed c=1: 1.10× [1.05, 1.15]. swift was faster under closed "
+        "c=8: 2.00× [1.98, 2.02]."
+    )
+
+
+def test_an_end_that_noise_may_have_made_has_its_interval() -> None:
+    found = headline([under(FAST, 1, 1.6, wide=0.9), under(FAST, 8, 0.6)], [VLLM, FAST], "")
+    assert found.endswith(
+        "(0.60× [0.58, 0.62] under closed c=8 to 1.60× [0.70, 2.50] under closed c=1)."
+    )
