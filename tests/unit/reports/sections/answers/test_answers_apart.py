@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,17 @@ def test_drawn_answers_are_no_other_answers_than_the_greedy_ones(tmp_path: Path)
     assert blocks(stored(tmp_path, *found)) == {
         f"gsm8k, {GREEDY}": "2 requests, 0 with differing answers",
         f"gsm8k, {DRAWN}": "2 requests, 0 with differing answers",
+    }
+
+
+def test_requests_that_nobody_answered_are_counted_above_the_answers(tmp_path: Path) -> None:
+    def lost(one: TrialRecord) -> TrialRecord:
+        first, *rest = one.generations
+        return replace(one, generations=[replace(first, finished="error"), *rest])
+
+    found = [lost(answered(name, [1, 2])) for name in ("vllm", "fast")]
+    assert set(blocks(stored(tmp_path, *found)).values()) == {
+        "2 requests, 0 with differing answers, 1 without an answer"
     }
 
 
