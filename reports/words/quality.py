@@ -23,6 +23,8 @@ class TaskQuality:
     score: str
     """Its label."""
     pair: PairedScores
+    apart: str = ""
+    """Of which machine or settings (`Cell.apart`), where several are told of together."""
 
     @property
     def judgement(self) -> Judgement:
@@ -33,7 +35,7 @@ class TaskQuality:
     def change(self) -> str:
         """``gsm8k exact match 0.790 -> 0.210``."""
         numbers = f"{significant(self.pair.reference)} → {significant(self.pair.own)}"
-        return f"{self.workload} {self.score} {numbers}"
+        return f"{self.workload} {self.score} {numbers}{f' ({self.apart})' * bool(self.apart)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +128,11 @@ def _tasks(
     margin: float,
 ) -> Iterator[TaskQuality]:
     """`places`: workload and `Cell.apart` -> what the workload is called."""
+    has_parts = len({apart for _, apart in places}) > 1
     for place, told in places.items():
         for name, label in QUALITY.items():
             theirs = samples.scores.get((reference, *place, name))
             ours = samples.scores.get((index, *place, name))
             if theirs and ours and (pair := paired(theirs, ours, margin)):
-                yield TaskQuality(told, label, pair)
+                yield TaskQuality(told, label, pair, place[1] if has_parts else "")
                 break
