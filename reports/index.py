@@ -20,7 +20,10 @@ from reports.text import visible
 INDEX_NAME = "index.html"
 KEYS = {"name", "summary", "banner", "headline", "trust", "started", "choices"}
 _CHUNK = 64 * 1024
-"""Characters of a report that are read at once: it says of itself what it is at its beginning."""
+"""Characters of a report that are read first: it says of itself what it is at its beginning. Each
+further read takes twice as many, since the parser begins a tag that goes on anew."""
+_MOST = 4 * 1024 * 1024
+"""Characters within which it has to say so."""
 _SILENT = f"{FILE_NAME} was written, and does not say what is in it"
 
 
@@ -102,8 +105,10 @@ def _about(page: Path) -> dict[str, Any] | None:
     """What a report says of itself; None of one by a version that did not."""
     reader = _MetaReader()
     with page.open(encoding="utf-8", errors="replace") as file:
-        while not reader.is_done and (text := file.read(_CHUNK)):
+        size = _CHUNK
+        while not reader.is_done and size <= _MOST // 2 and (text := file.read(size)):
             reader.feed(text)
+            size *= 2
     try:
         found = json.loads(reader.content)
     except ValueError:

@@ -258,6 +258,8 @@ def _requests(
         element = f"requests-{number}"
         later = shown[requests.STATIC :]
         note = f"{counted(total, 'request')}, {differing:,} with differing answers"
+        if without := samples.answers[place].without:
+            note += f", {without:,} without an answer"
         if total > len(shown):
             note += f"; {len(shown)} shown, {total - len(shown):,} left out"
         blocks.append(
@@ -267,6 +269,7 @@ def _requests(
                 "note": note,
                 "total": total,
                 "differing": differing,
+                "without": without,
                 "element": element,
                 "shown": shown[: requests.STATIC],
                 "waiting": len(later),

@@ -245,8 +245,9 @@ def requests_note(blocks: Sequence[Mapping[str, Any]]) -> str:
     if not blocks:
         return "No trial has answers."
     note = (
-        "Equal answers (token ids) are shown once, with all who gave them; the reference's comes "
-        "first. What follows the first difference from it is marked."
+        "Equal answers (token ids) are shown once, with all who gave them; the reference's, "
+        "or the first where it has none, comes first. What follows the first difference from it is "
+        "marked."
     )
     if any(block["left_out"] for block in blocks):
         note += (
@@ -257,9 +258,12 @@ def requests_note(blocks: Sequence[Mapping[str, Any]]) -> str:
 
 
 def requests_finding(blocks: Sequence[Mapping[str, Any]]) -> str:
-    """How many answers differ."""
-    total, differing = (sum(block[name] for block in blocks) for name in ("total", "differing"))
-    return f"{differing:,} of {counted(total, 'request')} have differing answers."
+    """How many answers differ, and of how many requests there is none."""
+    total, differing, without = (
+        sum(block[name] for block in blocks) for name in ("total", "differing", "without")
+    )
+    lost = f"; {without:,} without an answer" * bool(without)
+    return f"{differing:,} of {counted(total, 'request')} have differing answers{lost}."
 
 
 def prompts_by_workload(run: Run, seen: Overview) -> dict[str, dict[str, Mapping[str, Any]]]:

@@ -23,6 +23,8 @@ class TaskQuality:
     score: str
     """Its label."""
     pair: PairedScores
+    apart: str = ""
+    """Of which machine or settings (`Cell.apart`), where several are told of together."""
 
     @property
     def judgement(self) -> Judgement:
@@ -33,7 +35,7 @@ class TaskQuality:
     def change(self) -> str:
         """``gsm8k exact match 0.790 -> 0.210``."""
         numbers = f"{significant(self.pair.reference)} → {significant(self.pair.own)}"
-        return f"{self.workload} {self.score} {numbers}"
+        return f"{self.workload} {self.score} {numbers}{f' ({self.apart})' * bool(self.apart)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +62,21 @@ class AnswerQuality:
 
     @property
     def words(self) -> str:
-        """What it comes to, to follow the name of the variant's answers."""
+        """What it comes to, to follow the name of the answers, and where no score tells."""
         here = [task for task in self.tasks if task.judgement == self.judgement]
         changes = ", ".join(task.change for task in here)
         if self.judgement == "as good":
             where = ", ".join(dict.fromkeys(task.workload for task in here))
-            apart = f" on {where}, and judged by no score on {', '.join(self.unscored)}"
-            apart *= bool(self.unscored)
-            return f"as good as the reference's within {self.margin:g} of the score{apart}"
+            on = f" on {where}" * bool(self.unscored)
+            within = f"within {self.margin:g} of the score"
+            return f"as good as the reference's {within}{on}{self._unjudged}"
         if self.judgement == "worse":
-            return f"worse than the reference's: {changes}"
+            return f"worse than the reference's: {changes}{self._unjudged}"
         needed = max(task.pair.needed for task in here)
         least = min(task.pair.prompts for task in here)
         return (
             f"not to be judged on {counted(least, 'prompt')} (about {needed:,} would settle it): "
-            f"{changes}"
+            f"{changes}{self._unjudged}"
         )
 
     @property
@@ -86,8 +88,12 @@ class AnswerQuality:
         most = min(here, key=lambda task: task.pair.own - task.pair.reference)
         on = f"{len(here)} of {counted(len(self.tasks), 'task')}, most of all {most.change}"
         if self.judgement == "worse":
-            return f"worse than the reference's on {on}"
-        return f"not to be judged on so few prompts: {on}"
+            return f"worse than the reference's on {on}{self._unjudged}"
+        return f"not to be judged on so few prompts: {on}{self._unjudged}"
+
+    @property
+    def _unjudged(self) -> str:
+        return f", and judged by no score on {', '.join(self.unscored)}" * bool(self.unscored)
 
 
 NO_SCORES: Mapping[int, AnswerQuality] = MappingProxyType({})
@@ -122,10 +128,11 @@ def _tasks(
     margin: float,
 ) -> Iterator[TaskQuality]:
     """`places`: workload and `Cell.apart` -> what the workload is called."""
+    has_parts = len({apart for _, apart in places}) > 1
     for place, told in places.items():
         for name, label in QUALITY.items():
             theirs = samples.scores.get((reference, *place, name))
             ours = samples.scores.get((index, *place, name))
             if theirs and ours and (pair := paired(theirs, ours, margin)):
-                yield TaskQuality(told, label, pair)
+                yield TaskQuality(told, label, pair, place[1] if has_parts else "")
                 break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from reports.cells import Cell
@@ -37,6 +38,11 @@ class Speed(NamedTuple):
         """The interval as shown; empty without one."""
         return interval(self.low, self.high) if self.bounded else ""
 
+    @property
+    def times(self) -> str:
+        """``1.10× [1.05, 1.15]``, without ends where there are none."""
+        return f"{ratio(self.value)}× {self.interval}".rstrip()
+
 
 class LoadSpan(NamedTuple):
     """The loads under which a variant's speed-up is the least and the greatest."""
@@ -53,9 +59,8 @@ class LoadSpan(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """Each with its load."""
-        low, high = f"{ratio(self.low.value)}×", f"{ratio(self.high.value)}×"
-        return f"{low} under {self.low_load} to {high} under {self.high_load}"
+        """Each with its interval and load."""
+        return f"{self.low.times} under {self.low_load} to {self.high.times} under {self.high_load}"
 
     def words(self, other: str) -> str:
         """Each with its interval and load, beside the `other`."""
@@ -74,7 +79,7 @@ class PassingOne(NamedTuple):
 
     size_bytes: float
     falls: bool | None
-    """Whether it is below 1 for larger models; None where intervals do not tell."""
+    """Whether it is below 1 for larger models; None where intervals do not tell, or are missing."""
 
     @property
     def above(self) -> str:
@@ -128,21 +133,27 @@ def over_loads(cells: Sequence[Cell], metric: str = "speedup") -> LoadSpan | Non
 
 
 def passing_one(means: Sequence[tuple[int, Speed]]) -> PassingOne | None:
-    """Where a speed-up passes 1 for the last time, on a straight line over the logarithms of both
-    between measured sizes; None where it does not. Which way is told by the nearest sizes to either
-    side at which it is shown to be faster or slower. `means`: the smallest size first."""
+    """Where a speed-up passes 1 for the last time: between two sizes at which it is shown to be
+    faster and slower, with none between them at which either is shown. Without such two, where it
+    may pass; None where it does not, or is shown to be on the same side before and behind. `means`:
+    the smallest size first."""
     sides = [own.value > 1 for _, own in means]
-    at = max((at for at in range(1, len(means)) if sides[at] != sides[at - 1]), default=0)
-    if not at:
-        return None
-    (low, first), (high, second) = means[at - 1], means[at]
-    share = math.log(first.value) / math.log(first.value / second.value)
-    before, behind = (
-        next((own.is_faster for _, own in part if own.is_faster or own.is_slower), None)
-        for part in (means[at - 1 :: -1], means[at:])
-    )
-    is_told = None not in (before, behind) and before != behind
-    return PassingOne(low * (high / low) ** share, before if is_told else None)
+    crossed = [at for at in range(1, len(means)) if sides[at] != sides[at - 1]]
+    shown = [at for at, (_, own) in enumerate(means) if own.is_faster or own.is_slower]
+    passed = [(a, b) for a, b in pairwise(shown) if sides[a] != sides[b]]
+    if passed:
+        before, behind = passed[-1]
+        at = max(at for at in crossed if before < at <= behind)
+        return PassingOne(_crossing(means[at - 1], means[at]), sides[before])
+    loose = [at for at in crossed if not shown or at <= shown[0] or at > shown[-1]]
+    return PassingOne(_crossing(*means[loose[-1] - 1 : loose[-1] + 1]), None) if loose else None
+
+
+def _crossing(first: tuple[int, Speed], second: tuple[int, Speed]) -> float:
+    """The size at which a straight line over the logarithms of both is 1."""
+    (low, before), (high, behind) = first, second
+    share = math.log(before.value) / math.log(before.value / behind.value)
+    return low * math.pow(high / low, share)
 
 
 def speed_words(

@@ -38,7 +38,7 @@ def _finding(seen: Overview, samples: Samples) -> str:
         return f"Mean scores of {span(scores, significant)}." if scores else "No task scores."
     variant, most = min(tasks, key=lambda pair: pair[1].pair.own - pair[1].pair.reference)
     if most.pair.own >= most.pair.reference:
-        pairs = counted(len(tasks), "pair")
+        pairs = counted(len({(v.index, task.workload) for v, task in tasks}), "pair")
         return f"No score of {pairs} of backend and task is below the reference's."
     return f"The greatest loss beside the reference: {most.change} with {variant.label}."
 

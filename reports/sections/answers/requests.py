@@ -50,8 +50,7 @@ class Given:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the request ended with it: one that failed, or that its trial's end cut off, has
-        no answer."""
+        """Whether the request ended with it, and neither failed nor was cut off."""
         return self.finished in ("stop", "length")
 
     def equals(self, other: Given) -> bool:
@@ -74,6 +73,11 @@ class Answers:
 
     def __init__(self) -> None:
         self.given: dict[str, dict[bytes, Given]] = {}
+
+    @property
+    def without(self) -> int:
+        """Requests that nobody answered."""
+        return sum(not any(one.is_whole for one in own.values()) for own in self.given.values())
 
     def add(self, variant: Variant, requests: RequestArrays) -> None:
         """Count the answers of one trial; texts are kept for answers not seen before."""
@@ -162,15 +166,11 @@ def items(
     given = answers.given
     differing = [i for i, found in given.items() if _others(list(found.values()), variants)]
     chosen = set(differing[: SHOWN // 2])
-    for request_id in given:
-        if len(chosen) >= SHOWN:
-            break
-        chosen.add(request_id)
-    picked = [i for i in given if i in chosen]
-    shown = [
-        _item(i, list(given[i].values()), prompts.get(i, {}), variants, margins, piece)
-        for i in picked
-    ]
+    chosen.update([i for i in given if i not in chosen][: SHOWN - len(chosen)])
+    picked = (
+        (i, list(own.values()), prompts.get(i, {})) for i, own in given.items() if i in chosen
+    )
+    shown = [_item(*one, variants, margins, piece) for one in picked]
     return shown, len(given), len(differing)
 
 
@@ -207,9 +207,9 @@ def _item(
     shown = tuple(
         _answer(one, base, whose, totals, own, piece) for one in answers[:_DISTINCT_LIMIT]
     )
+    said = _verdict(answers, base, others, variants), _lost(answers)
     tokens = prompt.get("prompt_tokens")
     gold = prompt.get("answer")
-    said = (_verdict(answers, base, others, variants), _lost(answers))
     return ShownRequest(
         id=visible(request_id),
         verdict="; ".join(filter(None, said)),
@@ -227,8 +227,10 @@ def _verdict(
     """Whether answers are the same; empty where there is none."""
     if not base.is_whole:
         return ""
+    if not others and not all(one.is_whole for one in answers):
+        return "same answer wherever there is one"
     if not others:
-        count = len({index for one in answers if one.is_whole for index in one.trials})
+        count = len({index for one in answers for index in one.trials})
         return "same answer from all" if count > 1 else "same answer in every trial"
     names = dict.fromkeys(variants[i].label for one in others for i in sorted(one.trials))
     places = [place for one in others if (place := base.first_difference(one)) is not None]
@@ -276,8 +278,7 @@ def _answer(
 def _shortened(same: str) -> str:
     if len(same) <= _ANSWER_LIMIT:
         return same
-    left_out = len(same) - 2000
-    return f"{same[:1000]}… [{left_out:,} equal characters] …{same[-1000:]}"
+    return f"{same[:1000]}… [{len(same) - 2000:,} equal characters] …{same[-1000:]}"
 
 
 def _share(count: int, total: int) -> str:

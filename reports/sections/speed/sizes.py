@@ -161,7 +161,7 @@ def sentences(found: Sequence[OverSizes]) -> list[str]:
     told = (
         ("Falls below 1, in weights", falls),
         ("Exceeds 1, in weights", exceeds),
-        ("Whether it passes 1 cannot be told, for intervals hold 1", unclear),
+        ("Whether it passes 1 cannot be told, for intervals hold 1 or are missing", unclear),
         ("Overhead-bound up to the largest model here, so that beyond it nothing is known", bound),
         ("Without a speed-up on the largest model here", short),
         ("Not valid", unsound),

@@ -31,14 +31,20 @@ class Gain(NamedTuple):
     """Where it is valid."""
     every: int
     """Workloads that ran on the model under the load."""
+    is_apart: bool
+    """Whether no workload is valid for it and all that stand beside it."""
 
     @property
     def small(self) -> str:
-        """Its interval and, where that is not all, of how many workloads it is."""
+        """Its interval and, where that is not all, of how many workloads it is, or of which where
+        those beside it are of others."""
         if self.speed is None:
             return ""
-        found = len({workload for workload, *_ in self.scopes})
-        some = f"{found} of {self.every} workloads" * (0 < found < self.every)
+        names = dict.fromkeys(c.workload.removesuffix(f" on {c.model}") for c in self.cells)
+        some = f"{len(names)} of {self.every} workloads"
+        if self.is_apart:
+            some = f"{', '.join(names)} alone"
+        some *= bool(self.scopes) and len(names) < self.every
         return ", ".join(filter(None, (self.speed.interval, some)))
 
     @property
@@ -76,6 +82,11 @@ class MethodRow:
         return [gain.speed for gain in self.on]
 
     @property
+    def every(self) -> list[Gain]:
+        """All that is shown."""
+        return [*self.on, self.last]
+
+    @property
     def whole(self) -> Speed | None:
         """`last`, as a number."""
         return self.last.speed
@@ -101,6 +112,11 @@ class SizeTable(NamedTuple):
     def has_best(self) -> bool:
         """Whether any number is bold."""
         return any(is_best for row in self.rows for is_best in row.best)
+
+    @property
+    def has_apart(self) -> bool:
+        """Whether numbers name their workloads, for none is valid for all that stand together."""
+        return any(gain.is_apart and gain.scopes for row in self.rows for gain in row.every)
 
     @property
     def table(self) -> Table:
@@ -189,7 +205,7 @@ def _gains(
             sound = sound_scopes(own, metric)
             sound = common & sound or sound
             kept = [cell for cell in own if cell.place in sound] or own
-            found[index].append(Gain(kept, speed(kept, metric), sound, every))
+            found[index].append(Gain(kept, speed(kept, metric), sound, every, not common))
     return found
 
 

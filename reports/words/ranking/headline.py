@@ -95,9 +95,13 @@ def _race(
     over = _over(common, cells, len(sound), len(rivals))
     if not found:
         return f"No speed-up over {race.name} could be computed: {_why_none(race, cells)}."
-    if not faster:
-        return _nobody(race, found, groups, over) + doubt
     good = {v.index: race.has_good_answers(groups[v.index], quality.get(v.index)) for _, v in found}
+    if not faster:
+        costs = {
+            v.index: "" if good[v.index] else f" {_price(race, v, groups[v.index], quality)}"
+            for _, v in found
+        }
+        return _nobody(race, found, groups, over, costs) + doubt
     kept = [(s, v) for s, v in faster if good[v.index]]
     best, winner = max(kept or faster, key=lambda pair: pair[0].value)
     beyond = [(s, v) for s, v in faster if s.value > best.value]
@@ -139,36 +143,48 @@ def _nobody(
     found: Sequence[tuple[Speed, Variant]],
     groups: Mapping[int, Sequence[Cell]],
     over: str,
+    costs: Mapping[int, str],
 ) -> str:
     """That nobody is shown to be faster, or that nothing is shown: with the best one's speed-up,
-    and who is faster under some load all the same."""
+    and who is faster under some load all the same. `costs`: by variant what it does to answers,
+    empty where they are as good: one of these is the best where there is any."""
     sound = [(s, v) for s, v in found if s.valid]
     if not sound:
         return f"Who is faster than {race.name} cannot be said."
-    best, first = max(sound, key=lambda pair: pair[0].value)
+    best, first = max(sound, key=lambda pair: (not costs[pair[1].index], pair[0].value))
     loads = over_loads(groups[first.index], race.speedup)
-    told = f"{_times(best)}{f' ({loads.brief})' if loads else ''}"
+    told = f"{best.times}{f' ({loads.brief})' if loads else ''}.{costs[first.index]}"
     are_slower = all(s.is_slower for s, _ in sound)
     if len(sound) == 1:
         but = ", but slower" * are_slower
-        return f"{first.label} was not clearly faster than {race.name}{over}{but}: {told}."
-    which = "all" if len(sound) == len(race.rivals) else f"all {len(sound)} that are valid"
-    but = f", and {which} were slower" * are_slower
-    text = (
-        f"No backend was clearly faster than {race.name}{over}{but}; the best was {first.label} "
-        f"({first.provenance}): {told}."
-    )
-    spans = [(over_loads(groups[v.index], race.speedup), v) for _, v in sound if v is not first]
-    ahead = [(span, v) for span, v in spans if span is not None and span.high.is_faster]
-    if not ahead:
-        return text
-    span, other = max(ahead, key=lambda pair: pair[0].high.value)
-    return f"{text} {other.label} was faster under {span.high_load}: {_times(span.high)}."
+        text = f"{first.label} was not clearly faster than {race.name}{over}{but}: {told}"
+    else:
+        which = "all" if len(sound) == len(race.rivals) else f"all {len(sound)} that are valid"
+        but = f", and {which} were slower" * are_slower
+        only = " whose answers are as good" * any(s.value > best.value for s, _ in sound)
+        text = (
+            f"No backend was clearly faster than {race.name}{over}{but}; the best{only} was "
+            f"{first.label} ({first.provenance}): {told}"
+        )
+    for _, variant in sound:
+        if variant is first and loads is not None and loads.high.is_faster:
+            continue
+        if ahead := _under_a_load(groups[variant.index], race.speedup):
+            text += f" {variant.label} was faster under {ahead}."
+            text += costs[variant.index] * (variant is not first)
+    return text
 
 
-def _times(found: Speed) -> str:
-    """``1.10× [1.05, 1.15]``, without ends where there are none."""
-    return f"{ratio(found.value)}× {found.interval}".rstrip()
+def _under_a_load(cells: Sequence[Cell], metric: str) -> str:
+    """The load under which a variant is faster, of several the one under which most; empty where
+    there is none."""
+    found = [
+        (own, load)
+        for load in dict.fromkeys(cell.load for cell in cells)
+        if (own := speed([c for c in cells if c.load == load], metric)) and own.is_faster
+    ]
+    most, load = max(found, key=lambda pair: pair[0].value, default=(None, ""))
+    return f"{load}: {most.times}" if most else ""
 
 
 def _why_none(race: Race, cells: Sequence[Cell]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,28 @@ def test_a_report_that_does_not_say_what_it_is_of_is_a_line_of_the_index(runs: P
 
     page = index.write_index(runs, write).read_text()
     assert page.count("No report: report.html was written, and does not say what is in it") == 2
+
+
+def test_a_tag_that_never_closes_is_not_read_to_its_end_nor_anew_for_each_piece(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece was read with all that came before it, without an end."""
+    fed: list[int] = []
+    feed = HTMLParser.feed
+
+    def counted(self: HTMLParser, data: str) -> None:
+        fed.append(len(self.rawdata) + len(data))
+        feed(self, data)
+
+    def write(run: Path) -> Path:
+        (run / "report.html").write_text('<html><meta content="' + "x" * 6 * 2**20)
+        return run / "report.html"
+
+    monkeypatch.setattr(HTMLParser, "feed", counted)
+    page = index.write_index(runs, write).read_text()
+    assert page.count("does not say what is in it") == 2
+    assert max(fed) <= 4 * 2**20
+    assert sum(fed) <= 2 * 2 * max(fed), "of two runs"
 
 
 def test_a_run_is_no_folder_of_runs(runs: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from harness.core.names import STAND_IN
 from harness.core.nouns import Load, Model, Slo, TrialRecord, Workload, to_json
 from reports.cells import overview
-from reports.words.facts import alerts, environment, summary
+from reports.words.facts import alerts, environment, requests_finding, requests_note, summary
 from tests.support.results.make_trials import generation, record, trial
 from tests.support.results.stored_runs import run_of
 
@@ -129,3 +129,14 @@ def test_what_has_not_been_run_is_counted_by_settings_and_machine(tmp_path: Path
     elsewhere = [made(n, f"there{n}", there="there") for n in range(3)]
     assert told("moved", *elsewhere, made(0, day=2)) == lost
     assert told("left", *elsewhere, made(0, day=2), made(1, day=2), made(2, day=2)) == []
+
+
+def test_requests_that_nobody_answered_are_no_equal_answers() -> None:
+    blocks = [{"total": 8, "differing": 0, "without": 8, "left_out": 0}]
+    assert (
+        requests_finding(blocks) == "0 of 8 requests have differing answers; 8 without an answer."
+    )
+    some = [*blocks, {"total": 4, "differing": 1, "without": 0, "left_out": 0}]
+    assert requests_finding(some[1:]) == "1 of 4 requests have differing answers."
+    assert requests_finding(some).startswith("1 of 12 requests have differing answers; 8 without")
+    assert "the reference's, or the first where it has none, comes first." in requests_note(blocks)

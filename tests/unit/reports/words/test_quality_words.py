@@ -143,6 +143,24 @@ def test_one_task_that_is_worse_is_enough() -> None:
     assert quality.words == "worse than the reference's: humaneval pass@1 0.975 → 0.500"
 
 
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        (8, "worse than the reference's: gsm8k exact match 0.800 → 0.200"),
+        (32, "not to be judged on 40 prompts (about 81 would settle it): gsm8k exact match"),
+    ],
+)
+def test_where_no_score_judges_other_answers_is_part_of_any_price(own: int, told: str) -> None:
+    apart = ", and judged by no score on sharegpt"
+    found = replace(judged(samples(32, own))[LOSSY.index], unscored=["sharegpt"])
+    assert found.words.startswith(told)
+    assert found.words.endswith(apart)
+    assert found.short == found.words
+    several = replace(found, tasks=[*found.tasks, *found.tasks])
+    assert " of 2 tasks, most of all gsm8k exact match 0.800 → " in several.short
+    assert several.short.endswith(apart)
+
+
 def _on(cell: Cell, workload: str) -> Cell:
     return replace(cell, workload=workload)
 

@@ -176,7 +176,10 @@ def test_loads_that_differ_are_a_range_and_no_mean() -> None:
     assert (void.speed, void.speed_tone) == ("0.98 to 2.72×", "struck")
     assert void.speed_caption.endswith(": no mean over 3 cells, none valid")
     named = headline(loads(*ends), [VLLM, FAST], "")
-    assert "] (0.98× under closed c=4 to 2.72× under closed c=1), with the same answers" in named
+    assert (
+        "] (0.98× [0.88, 1.10] under closed c=4 to 2.72× [2.50, 2.95] under closed c=1), with the "
+        "same answers"
+    ) in named
 
 
 @pytest.mark.parametrize(

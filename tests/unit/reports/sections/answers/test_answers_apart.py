@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +56,14 @@ def page(run: results.Run) -> tuple[Overview, Samples]:
     return seen, collect(timed, seen, only_quality(run))
 
 
-def lengths(**changes: Any) -> list[TrialRecord]:
+def lengths(lost: int = 24, **changes: Any) -> list[TrialRecord]:
     """Of two lengths: with the longer one the early exit loses six of a hundred answers."""
     asked: dict[str, Any] = {"prompts": [f"r{n}" for n in range(PROMPTS)], **changes}
     return [
-        answered(name, [1, 2], PROMPTS - lost, max_new_tokens=most, **asked)
-        for name, most, lost in (
+        answered(name, [1, 2], PROMPTS - fewer, max_new_tokens=most, **asked)
+        for name, most, fewer in (
             *(("vllm", 16, 0), ("fast", 16, 0)),
-            *(("vllm", 256, 0), ("fast", 256, 24)),
+            *(("vllm", 256, 0), ("fast", 256, lost)),
         )
     ]
 
@@ -77,12 +78,17 @@ def test_each_length_is_judged_by_its_own_answers(tmp_path: Path) -> None:
     }
     made = quality.section(seen, samples)
     assert made.finding == (
-        "The greatest loss beside the reference: gsm8k (bundled) exact match 1.00 → 0.940 with "
-        "fast."
+        "The greatest loss beside the reference: gsm8k (bundled) exact match 1.00 → 0.940 "
+        f"({LONG}) with fast."
     )
     assert sorted(panel.caption for panel in made.groups[0].panels) == [
         f"gsm8k (bundled), {part}: exact match" for part in (SHORT, LONG)
     ]
+
+
+def test_a_pair_of_backend_and_task_is_one_whatever_was_asked_of_it(tmp_path: Path) -> None:
+    made = quality.section(*page(stored(tmp_path, *lengths(lost=0))))
+    assert made.finding == "No score of 1 pair of backend and task is below the reference's."
 
 
 def test_prompts_for_quality_alone_join_those_that_were_asked_alike(tmp_path: Path) -> None:
@@ -116,6 +122,17 @@ def test_drawn_answers_are_no_other_answers_than_the_greedy_ones(tmp_path: Path)
     assert blocks(stored(tmp_path, *found)) == {
         f"gsm8k, {GREEDY}": "2 requests, 0 with differing answers",
         f"gsm8k, {DRAWN}": "2 requests, 0 with differing answers",
+    }
+
+
+def test_requests_that_nobody_answered_are_counted_above_the_answers(tmp_path: Path) -> None:
+    def lost(one: TrialRecord) -> TrialRecord:
+        first, *rest = one.generations
+        return replace(one, generations=[replace(first, finished="error"), *rest])
+
+    found = [lost(answered(name, [1, 2])) for name in ("vllm", "fast")]
+    assert set(blocks(stored(tmp_path, *found)).values()) == {
+        "2 requests, 0 with differing answers, 1 without an answer"
     }
 
 

@@ -44,7 +44,12 @@ def pooled(value: float, told: str) -> Speed:
         ([(100, 0.5, "<"), (400, 2.0, "?")], 200.0, None),
         ([(100, 2.0, "?"), (400, 0.5, "<")], 200.0, None),
         ([(100, 3.0, ">"), (200, 2.0, "?"), (800, 0.5, "<")], 400.0, True),
-        ([(100, 3.0, ">"), (200, 0.5, "?"), (800, 2.0, ">")], 400.0, None),
+        ([(100, 3.0, ">"), (200, 0.5, "?"), (800, 2.0, ">")], None, None),
+        ([(100, 0.5, "<"), (400, 2.0, ">"), (800, 0.99, "?")], 200.0, False),
+        ([(100, 2.0, ">"), (400, 0.5, "<"), (800, 2.0, "?"), (1600, 0.9, "?")], 200.0, True),
+        ([(100, 2.0, "?"), (400, 0.5, "?"), (800, 0.9, "<"), (1600, 0.8, "<")], 200.0, None),
+        ([(100, 2.0, ">"), (200, 0.5, "?"), (400, 2.0, ">"), (1600, 0.5, "?")], 800.0, None),
+        ([(100, 3.0, ">"), (200, 0.9, "?"), (400, 2.0, "?"), (1600, 0.5, "<")], 800.0, True),
         ([(100, 2.0, ">"), (200, 1.0, "?"), (400, 0.5, "<")], 200.0, True),
     ],
 )
@@ -119,7 +124,9 @@ def test_a_method_that_comes_to_pay_is_told_from_one_that_ceases_to(run: Overvie
 def test_points_whose_intervals_hold_1_do_not_pass_it(run: Overview) -> None:
     flat = by_model((0.997, 0.9, 1.1), (0.998, 0.9, 1.1), (1.004, 0.9, 1.1))
     words, finding = section(run, flat)
-    assert words == [f"Whether it passes 1 cannot be told, for intervals hold 1: {NAME}."]
+    assert words == [
+        f"Whether it passes 1 cannot be told, for intervals hold 1 or are missing: {NAME}."
+    ]
     assert finding.endswith(" none is shown to pass 1 as the model grows; of 1 it cannot be told.")
 
 

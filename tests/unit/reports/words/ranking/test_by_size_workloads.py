@@ -54,6 +54,8 @@ def rows(seen: Overview, void: Collection[tuple[float, str]]) -> Mapping[float, 
 
     (table,) = by_size(dataclasses.replace(seen, cells=tuple(map(made, seen.cells))))
     assert {len(row.cells) for row in table.table.rows} == {6}
+    alone = [gain.small.endswith(" alone") for row in table.rows for gain in row.on]
+    assert table.has_apart == any(alone)
     return {row.variant.options["threshold"]: row for row in table.rows}
 
 
@@ -84,7 +86,10 @@ def test_without_a_workload_that_is_sound_for_all_none_is_the_best(run: Overview
     values = {name: gain.value for name, row in found.items() if (gain := row.gains[0])}
     assert values == pytest.approx({FIRST: 1.8, SECOND: 1.5})
     assert not any(is_best for row in found.values() for is_best in row.best)
-    assert all(row.on[0].small.endswith("1 of 2 workloads") for row in found.values())
+    told = [row.on[0].small for row in found.values()]
+    assert told == ["[1.75, 1.85], gsm8k alone", "[1.45, 1.55], xsum alone"], (
+        "numbers of other workloads looked like numbers of the same one"
+    )
 
 
 def test_who_is_sound_nowhere_is_struck_and_leaves_the_others_theirs(run: Overview) -> None:
