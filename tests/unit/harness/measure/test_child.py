@@ -39,8 +39,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
 def states(monkeypatch: pytest.MonkeyPatch) -> list[MachineState]:
     """The machine before and after the load, for a test to change."""
     two = [QUIET, replace(QUIET, total_s=110.0, busy_s=45.0, own_s=35.0)]
-    given = iter(two)
-    monkeypatch.setattr(machine, "machine_state", lambda on: next(given))
+
+    def state(on: Any, *, load_begins: bool = False) -> MachineState:
+        return two[0] if load_begins else two[1]
+
+    monkeypatch.setattr(machine, "machine_state", state)
     return two
 
 
@@ -152,9 +155,9 @@ def test_only_the_engines_gpus_are_looked_at(
     asked: list[Any] = []
     state = machine.machine_state
 
-    def noted(on: Any) -> MachineState:
+    def noted(on: Any, *, load_begins: bool = False) -> MachineState:
         asked.append(on)
-        return state(on)
+        return state(on, load_begins=load_begins)
 
     monkeypatch.setattr(machine, "machine_state", noted)
     monkeypatch.setattr(FakeMeter, "gpus", lambda meter: (0,))
