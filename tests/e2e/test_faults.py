@@ -90,7 +90,8 @@ def heed_interrupts() -> None:
 
 def test_an_interrupted_run_is_finished_by_the_same_command(tmp_path: Path, model: Path) -> None:
     write(tmp_path, model, backends=[{**SCRIPTED, "ttft_s": 0.2}], repeats=REPEATS)
-    process = start(tmp_path, "run", "e.yaml", "--out", "run", prepare=heed_interrupts)
+    command = ("run", "e.yaml", "--out", "run", "--again-share", "0")  # a disturbed one stays
+    process = start(tmp_path, *command, prepare=heed_interrupts)
     wait_for(lambda: (tmp_path / "run/trials").is_dir() and len(stored(tmp_path)) >= 1)
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=SECONDS)
@@ -99,7 +100,7 @@ def test_an_interrupted_run_is_finished_by_the_same_command(tmp_path: Path, mode
     assert (output, told) == ("", "decodebench: interrupted; what was finished is stored\n")
     kept = stored(tmp_path)
     assert 1 <= len(kept) < REPEATS
-    code, output, errors = run(tmp_path)
+    code, output, errors = run(tmp_path, command=command)
     assert (code, errors) == (0, "")
     assert f"{len(kept)} stored, {REPEATS - len(kept)} ok" in output
     assert len(stored(tmp_path)) == REPEATS

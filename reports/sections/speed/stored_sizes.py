@@ -50,6 +50,9 @@ class Grown(NamedTuple):
     """What its decisions brought on the largest."""
     here: str = ""
     """Likewise in this run, on the record's workload where it was asked."""
+    alike: bool = True
+    """Whether the run has it with the record's options, as far as options tell its variants
+    apart."""
 
 
 class LargerRatio(NamedTuple):
@@ -93,7 +96,7 @@ def on_larger(seen: Overview) -> dict[tuple[int, str, str], LargerRatio]:
         return {}
     overs = {_reference(_stored(REFERENCE / RECORD)[1]): "speedup", NATIVE: NATIVE_SPEED}
     found = {}
-    for own in grown:
+    for own in (one for one in grown if one.alike):
         for over, metric in overs.items():
             for model, on in own.on.items():
                 if (value := on.cell.value(metric)) and on.cell.holds(metric):
@@ -119,7 +122,8 @@ def _grown(seen: Overview) -> list[Grown]:
     for key in dict.fromkeys((o.cell.load, o.cell.variant.index) for o in found):
         same = [o for o in found if (o.cell.load, o.cell.variant.index) == key]
         variant = same[0].cell.variant
-        if look := _look(same[0].cell, ours):
+        look, alike = _look(same[0].cell, ours)
+        if look is not None:
             shown = dataclasses.replace(variant, index=look.index, slot=look.slot, style=look.style)
             load, task = same[0].cell.load, same[0].task
             own = [c for c in seen.cells if c.variant is look]
@@ -127,19 +131,22 @@ def _grown(seen: Overview) -> list[Grown]:
             own = [c for c in own if c.workload == task] or own
             there, _ = decisions(stored, [same[-1].cell], drafts)
             here, _ = decisions(seen, own, drafts)
-            grown.append(Grown(shown, load, {o.cell.model: o for o in same}, there, here))
+            on = {o.cell.model: o for o in same}
+            grown.append(Grown(shown, load, on, there, here if alike else "", alike))
     return grown
 
 
-def _look(stored: Cell, ours: Sequence[Cell]) -> Variant | None:
-    """The variant of the run that a cell of the record is of, the first of several; `ours`: a cell
-    of each. Where options tell the run's own of a kind apart, the one that has the record's."""
-    alike = [cell for cell in ours if _kind(cell) == _kind(stored)]
-    names = {name for cell in alike for name in cell.variant.options} - {"replay"}
-    asked = {name: [cell.variant.options.get(name) for cell in alike] for name in names}
+def _look(stored: Cell, ours: Sequence[Cell]) -> tuple[Variant | None, bool]:
+    """The variant of the run that a cell of the record is of, and whether it is of its options;
+    `ours`: a cell of each variant. Where options tell the run's own of a kind apart it is the first
+    that has the record's, else the first of all."""
+    kind = [cell for cell in ours if _kind(cell) == _kind(stored)]
+    names = {name for cell in kind for name in cell.variant.options} - {"replay"}
+    asked = {name: [cell.variant.options.get(name) for cell in kind] for name in names}
     telling = [name for name, values in asked.items() if any(v != values[0] for v in values)]
-    same = [c.variant for c in alike if all(_has(c, name, stored) for name in telling)]
-    return min(same, key=lambda variant: variant.index, default=None)
+    same = [cell for cell in kind if all(_has(cell, name, stored) for name in telling)]
+    variants = (cell.variant for cell in same or kind)
+    return min(variants, key=lambda variant: variant.index, default=None), bool(same)
 
 
 def _has(own: Cell, name: str, stored: Cell) -> bool:
@@ -202,8 +209,12 @@ def _column(model: str, size: int, group: Group, *, own_engine: bool) -> Column[
 
 
 def _remark(own: Grown) -> str:
-    """Where overhead decides up to the largest model, and which way a speed-up that is valid on all
-    of them passes 1."""
+    """Whether it ran with other options there, where overhead decides up to the largest model, and
+    which way a speed-up that is valid on all of them passes 1."""
+    return "; ".join(filter(None, ("" if own.alike else "with other options than here", _end(own))))
+
+
+def _end(own: Grown) -> str:
     last = max(own.on.values(), key=lambda on: on.size_bytes)
     if last.bound:
         return f"{BOUND} at {last.cell.model} too: unknown beyond"

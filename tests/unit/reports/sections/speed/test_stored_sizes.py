@@ -207,7 +207,12 @@ def test_of_several_variants_the_one_that_was_run_as_the_record_s_is_told_of(
             if cell.variant is own
         ]
         seen = dataclasses.replace(demo, cells=(*demo.cells, *more))
-        return {key[0] for key in stored_sizes.on_larger(seen)} & {own.index, other.index}
+        rows = [one for one in stored_sizes._grown(seen) if one.variant.backend == own.backend]
+        assert rows, "its row stays, whatever the options"
+        found = {key[0] for key in stored_sizes.on_larger(seen)} & {own.index, other.index}
+        for row in rows:
+            assert ("with other options than here" in stored_sizes._remark(row)) is not bool(found)
+        return found
 
     assert told({"gamma": 0.99}, 0.99) == set()
     assert told({"gamma": 0.8}, there.effective["gamma"]) == {9}
