@@ -95,14 +95,10 @@ def _race(
     over = _over(common, cells, len(sound), len(rivals))
     if not found:
         return f"No speed-up over {race.name} could be computed: {_why_none(race, cells)}."
-    good = {v.index: race.has_good_answers(groups[v.index], quality.get(v.index)) for _, v in found}
+    costs = {v.index: _cost(race, v, groups[v.index], quality) for _, v in found}
     if not faster:
-        costs = {
-            v.index: "" if good[v.index] else f" {_price(race, v, groups[v.index], quality)}"
-            for _, v in found
-        }
         return _nobody(race, found, groups, over, costs) + doubt
-    kept = [(s, v) for s, v in faster if good[v.index]]
+    kept = [(s, v) for s, v in faster if not costs[v.index]]
     best, winner = max(kept or faster, key=lambda pair: pair[0].value)
     beyond = [(s, v) for s, v in faster if s.value > best.value]
     # who is not shown to be faster than the other may still be as fast as the winner
@@ -112,7 +108,7 @@ def _race(
         if s.valid
         and v is not winner
         and (s.is_faster or best.low < s.high)
-        and (good[v.index] or not kept)
+        and not (kept and costs[v.index])
     ]
     others.sort(key=lambda pair: -pair[0].value)
     won, ahead = _against(others, (best, winner), groups, samples)
@@ -132,9 +128,8 @@ def _race(
         return text + (f". Its answers are {known.short}." if known else ".") + doubt
     if beyond:
         most, other = max(beyond, key=lambda pair: pair[0].value)
-        price = _price(race, other, groups[other.index], quality)
-        named = f"{other.label} ({other.provenance})"
-        return f"{text}. {named} reached {ratio(most.value)}× {most.interval}. {price}{doubt}"
+        named = f"{other.label} ({other.provenance}) reached {ratio(most.value)}× {most.interval}."
+        return f"{text}. {named}{costs[other.index]}{doubt}"
     return f"{text}.{doubt}"
 
 
@@ -222,18 +217,21 @@ def _against(
     return won, f" (over {still.other.label} {told})"
 
 
-def _price(
+def _cost(
     race: Race, variant: Variant, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality]
 ) -> str:
-    """What a variant that does not keep the other's answers does to them."""
-    if known := race.judged(cells, quality.get(variant.index)):
-        return f"Its answers are {known.short}."
+    """What a variant does to the answers, behind a blank; empty where they are as good."""
+    known = quality.get(variant.index)
+    if race.has_good_answers(cells, known):
+        return ""
+    if judged := race.judged(cells, known):
+        return f" Its answers are {judged.short}."
     if variant.is_replay:
-        return "It gives other answers, and a replay does not say how good they are."
+        return " It gives other answers, and a replay does not say how good they are."
     words = race.answers(cells)
     if not words:
-        return "Its answers could not be compared."
-    return f"It came with {words}, and no task score says what that costs."
+        return " Its answers could not be compared."
+    return f" It came with {words}, and no task score says what that costs."
 
 
 def _unranked(names: Sequence[str]) -> str:
