@@ -19,8 +19,10 @@ STEP = 64 * 16 * 16
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("streams", [1, 4, 16])
-def test_every_byte_is_read_once(threads: int, steps: int, streams: int) -> None:
-    data = np.random.default_rng(7).integers(-(2**31), 2**31, STEP * steps * threads // 4, np.int32)
+@pytest.mark.parametrize("more", [0, 1, 37])
+def test_every_line_is_read_once(threads: int, steps: int, streams: int, more: int) -> None:
+    size = STEP * steps * threads + more * 64
+    data = np.random.default_rng(7).integers(-(2**31), 2**31, size // 4, np.int32)
     found = native.library().read_all(data.ctypes.data, data.nbytes, threads, streams)
     assert found == np.bitwise_xor.reduce(data)
     data[-1] ^= 1

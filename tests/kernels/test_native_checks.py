@@ -66,3 +66,13 @@ def test_states_of_zeros_have_cosine_0() -> None:
     zeros, ones = torch.zeros(1, 40), torch.ones(1, 40)
     assert native_checks.cosine_rows(zeros, ones).item() == 0.0
     assert native_checks.cosine_rows(zeros, zeros).item() == 0.0
+
+
+def test_what_would_be_read_beyond_its_end_is_refused() -> None:
+    row = torch.ones(1, 64)
+    for other in (torch.ones(1, 64, dtype=torch.bfloat16), torch.ones(1, 32)):
+        with pytest.raises(AssertionError):
+            native_checks.cosine_rows(row, other)
+    for weight in (torch.ones(64, dtype=torch.bfloat16), torch.ones(32)):
+        with pytest.raises(AssertionError):
+            native_checks.linear_probability(row, weight, 0.0)

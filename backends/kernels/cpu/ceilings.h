@@ -21,6 +21,10 @@ template <int STREAMS> int32_t read_lines(const char* from, int64_t lines) {
             for (int k = 0; k < AT_ONCE; ++k) __builtin_prefetch(at + READ_AHEAD + k * LINE);
             for (int k = 0; k < AT_ONCE; ++k) total[s] ^= read<Ints>(at + k * LINE);
         }
+    for (int s = 0; s < STREAMS; ++s)
+        for (int64_t i = each / AT_ONCE * AT_ONCE; i < each; ++i)
+            total[s] ^= read<Ints>(from + (s * each + i) * LINE);
+    for (int64_t i = STREAMS * each; i < lines; ++i) total[0] ^= read<Ints>(from + i * LINE);
     for (int s = 1; s < STREAMS; ++s) total[0] ^= total[s];
     int32_t found = 0;
     for (int i = 0; i < LANES; ++i) found ^= total[0][i];

@@ -58,7 +58,8 @@ template <class T> struct Heads : Layers<T> {
                  head.confidences + i);
     }
 
-    // `logits` of BLOCK blocks, `count` of them real: the first of the highest, and the sum.
+    // `logits` of BLOCK blocks, `count` of them real: the first of the highest, and the sum. NaN and
+    // token -1 where one of them is NaN.
     void summarise(float* logits, int count, int64_t start, float* out) const {
         for (int i = count; i < BLOCK * LANES; ++i) logits[i] = LOWEST;
         Vec most = load(logits), total = {}, number, highest_at = Vec{} + 1e9f;
@@ -73,11 +74,14 @@ template <class T> struct Heads : Layers<T> {
             highest_at = choose(at < highest_at, at, highest_at);
         }
         float found = -highest(-highest_at);
+        Vec spoilt = {};  // a comparison passes over NaN
         for (int i = 0; i < BLOCK * LANES; i += LANES) {
             Vec here = load(logits + i);
+            spoilt += choose(here != here, here, Vec{});
             total += choose(here == LOWEST, Vec{}, exponential(here - top));
         }
-        int32_t token = found < float(count) ? int32_t(start) + int32_t(found) : -1;  // NaN is nowhere
+        top += sum(spoilt);
+        int32_t token = top == top ? int32_t(start) + int32_t(found) : -1;
         out[0] = top;
         std::memcpy(out + 1, &token, sizeof token);
         out[2] = sum(total);
@@ -103,9 +107,9 @@ template <class T> struct Heads : Layers<T> {
     static void best(const float* parts, int64_t tasks, bool margin, int32_t* token,
                      float* confidence) {
         int64_t place = 0;
-        for (int64_t b = 1; b < tasks; ++b)
-            place = parts[b * SUMMARY] > parts[place * SUMMARY] ? b : place;
-        float top = parts[place * SUMMARY], total = 0.0f, next = LOWEST;
+        float top = parts[0], total = 0.0f, next = LOWEST;
+        for (int64_t b = 1; b < tasks && top == top; ++b)  // the first NaN is above all
+            if (!(parts[b * SUMMARY] <= top)) top = parts[b * SUMMARY], place = b;
         for (int64_t b = 0; b < tasks; ++b) {
             const float* part = parts + b * SUMMARY;
             total += std::exp(part[0] - top) * part[2];

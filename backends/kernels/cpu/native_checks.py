@@ -35,6 +35,8 @@ def top2_margin(logits: Tensor) -> Tensor:
 def cosine_rows(a: Tensor, b: Tensor) -> Tensor:
     """(rows,) float32: the cosine of each row of `a` with that of `b`, both (rows, width) of one
     dtype, bf16, fp16 or fp32."""
+    assert a.dtype == b.dtype
+    assert a.shape == b.shape
     a, b = a.contiguous(), b.contiguous()
     rows, size = a.shape
     out = torch.empty(rows, dtype=torch.float32)
@@ -47,8 +49,10 @@ def cosine_rows(a: Tensor, b: Tensor) -> Tensor:
 def linear_probability(x: Tensor, weight: Tensor, bias: float) -> Tensor:
     """(rows,) float32: sigmoid(x @ weight + bias) of (rows, width) in bf16, fp16 or fp32 and a
     float32 vector (width,)."""
-    x = x.contiguous()
+    x, weight = x.contiguous(), weight.contiguous()
     rows, size = x.shape
+    assert weight.dtype == torch.float32
+    assert weight.shape == (size,)
     out = torch.empty(rows, dtype=torch.float32)
     native.library().probabilities(
         DTYPES[x.dtype], x.data_ptr(), weight.data_ptr(), bias, rows, size, out.data_ptr()

@@ -114,6 +114,23 @@ def test_a_shortlist_has_no_token_for_nan(kind: Any) -> None:
     assert np.isnan(sure).all()
 
 
+@kinds
+@pytest.mark.parametrize("at", [0, 1, 63, 70, 130, 199])
+@pytest.mark.parametrize("margin", [False, True])
+def test_one_logit_that_is_no_number_is_enough(kind: Any, at: int, margin: bool) -> None:
+    model = random_model("llama", torch.float32)
+    ids = torch.arange(200) % len(model.weights.head)
+    head = model.weights.head[ids].contiguous()
+    executor = opened(kind, model, [ExitHead(4, head, ids, margin=margin)])
+    assert min(executor.advance(0, ROWS, BOTH)[0]) >= 0
+    head = head.clone()
+    head[at] = torch.nan
+    executor = opened(kind, model, [ExitHead(4, head, ids, margin=margin)])
+    tokens, sure = executor.advance(0, ROWS, BOTH)
+    assert tokens == [-1, -1]
+    assert np.isnan(sure).all()
+
+
 def test_a_window_goes_on_without_what_is_no_token() -> None:
     stream = Stream("a", (3, 4, 5), 8, tokens=[3, 4, 5, 6], done=[3])
     drafter = LookAhead(64, 4, 3, 2)
