@@ -86,6 +86,18 @@ def test_each_length_is_judged_by_its_own_answers(tmp_path: Path) -> None:
     ]
 
 
+def test_lengths_stand_apart_whatever_their_loads(tmp_path: Path) -> None:
+    short, long = lengths()[:2], lengths()[2:]
+    one = Load("closed", concurrency=1)
+    alone = [
+        replace(r, key=f"one{n}", trial=replace(r.trial, load=one)) for n, r in enumerate(short)
+    ]
+    seen, samples = page(stored(tmp_path, *alone, *long))
+    assert {cell.apart for cell in seen.cells} == {SHORT, LONG}
+    made = quality.section(seen, samples)
+    assert f"1.00 → 0.940 ({LONG}) with fast" in made.finding
+
+
 def test_a_pair_of_backend_and_task_is_one_whatever_was_asked_of_it(tmp_path: Path) -> None:
     made = quality.section(*page(stored(tmp_path, *lengths(lost=0))))
     assert made.finding == "No score of 1 pair of backend and task is below the reference's."
