@@ -43,8 +43,18 @@ def apart(records: Sequence[TrialRecord]) -> dict[str, str]:
     """Trial key -> what tells its machine and settings from others' of the run; empty text where
     all have the same. Beside what decides answers, settings count where one machine has a workload
     under one load with several."""
-    timed = settings(records, _TIMED, _cell)
-    return _told(records, {key: own | timed[key] for key, own in settings(records).items()})
+    timed, own = settings(records, _TIMED, _cell), settings(records)
+    words = setting_words(records, [parts | timed[key] for key, parts in own.items()])
+    return dict(zip(own, words, strict=True))
+
+
+def setting_words(records: Sequence[TrialRecord], found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Settings of these records (`results.compare.machines.settings`) in words, one by one."""
+    names = machine_names(records)
+    return [
+        ", ".join(names[v] if name == "machine" else _told(name, v) for name, v in one.items())
+        for one in found
+    ]
 
 
 def _fingerprint(record: TrialRecord) -> str:
@@ -55,18 +65,7 @@ def _cell(trial: Trial, _: str) -> str:
     return canonical_json([trial.model.label(), to_json(trial.workload), to_json(trial.load)])
 
 
-def _told(records: Sequence[TrialRecord], own: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    names = machine_names(records)
-    return {
-        key: ", ".join(
-            names[value] if name == "machine" else _setting(name, value)
-            for name, value in parts.items()
-        )
-        for key, parts in own.items()
-    }
-
-
-def _setting(name: str, value: Any) -> str:
+def _told(name: str, value: Any) -> str:
     """``max new tokens 16``, ``slo tpot_ms 11``."""
     field, _, part = name.partition(".")
     told = " ".join(filter(None, (field.replace("_", " "), part, str(value))))

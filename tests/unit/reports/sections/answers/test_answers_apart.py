@@ -14,7 +14,7 @@ from harness.core.nouns import Load, Sampling, TrialRecord, Workload
 from reports.cells import Overview, overview
 from reports.collect import Samples, collect
 from reports.page import render
-from reports.sections.answers import quality
+from reports.sections.answers import quality, same_text
 from reports.words.quality import qualities
 from reports.words.ranking.by_size import by_model
 from results.compare.quality import only_quality, without_quality
@@ -161,3 +161,28 @@ def test_a_margin_is_of_the_part_that_recorded_it(tmp_path: Path) -> None:
     ahead = "where the reference&#39;s best token was 0.500 ahead"
     parts = section(render(run), "requests").split("<h3>")
     assert sorted(part.count(ahead) for part in parts) == [0, 0, 2]
+
+
+def test_each_length_has_a_verdict_on_its_text(tmp_path: Path) -> None:
+    """Two were pooled, and the long answers' forks stood beside the short ones' shares."""
+    found = [
+        answered(name, ids, max_new_tokens=most, repeat=repeat)
+        for repeat in (0, 1)
+        for name, most, ids in (
+            *(("vllm", 16, [1, 2]), ("fast", 16, [1, 2])),
+            *(("vllm", 256, [1, 2]), ("fast", 256, [1, 3])),
+        )
+    ]
+    run = stored(tmp_path, *found)
+    seen, samples = page(run)
+    made = same_text.section(seen, samples)
+    assert made is not None
+    assert made.finding == (
+        f"Lossless: fast, {SHORT} (100% equal); lossy: fast, {LONG} (0% equal)."
+    )
+    text = section(render(run), "same_text")
+    assert [text.count(part) for part in (f">{SHORT}<", f">{LONG}<")] == [2, 2]
+    ids = re.findall(r' id="(same_text[^"]+)"', text)
+    assert len(set(ids)) == len(ids)
+    verdicts = {c.apart: c.texts["consistency_ratio"].verdict for c in seen.cells if c.texts}
+    assert verdicts == {SHORT: "lossless", LONG: "lossy"}
