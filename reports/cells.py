@@ -11,7 +11,7 @@ from harness.core.names import BUNDLED
 from harness.core.nouns import SAMPLES_NEEDED, Measured, Slo, TrialRecord, canonical_json
 from reports.text import clipped, distinct, visible
 from reports.variants import Variant, named_engines, variants, workload_key, workload_labels
-from reports.words.doubts.apart import apart
+from reports.words.doubts.apart import apart, setting_words
 from reports.words.doubts.reasons import by_slug, stands_alone
 from reports.words.doubts.reference import why_no_speedup
 from reports.words.doubts.texts import by_cell
@@ -69,7 +69,7 @@ class Cell:
     apart: str = ""
     """What tells its machine and settings from others of the run, else empty."""
     texts: Mapping[str, BackendText] = field(default_factory=dict)
-    """`consistency_ratio` and `consistency_native` -> the verdict, over all cells of the model."""
+    """`consistency_ratio` and `consistency_native` -> the verdict, over all of its setting's."""
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -186,8 +186,8 @@ class Overview:
     searched: tuple[SearchedSystem, ...] = ()
     swept: tuple[SweptCurve, ...] = ()
     """Their probes are in no cell of `cells`, as those of `searched`."""
-    texts: tuple[BackendText, ...] = ()
-    """Whether each backend's text is the reference's."""
+    texts: tuple[tuple[str, BackendText], ...] = ()
+    """Setting in words, and whether a backend's text is the reference's there."""
 
     @property
     def workloads(self) -> list[str]:
@@ -237,7 +237,7 @@ def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
         )
         for one in raw
     ]
-    texts = tuple(metrics.text_verdicts(run))
+    texts = metrics.text_verdicts(run)
     cells = [
         replace(
             cell,
@@ -251,8 +251,9 @@ def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
     workloads = list(dict.fromkeys(cell.workload for cell in cells))
     cells.sort(key=lambda c: (workloads.index(c.workload), c.order, c.variant.index))
     why, published = why_no_speedup(run, cells), run.experiment.get("published")
-    told = list(rows.values())
-    return Overview(tuple(cells), tuple(found), told, why, published, texts=texts)
+    words = setting_words(list(records.values()), [text.setting for text in texts])
+    told, judged = list(rows.values()), tuple(zip(words, texts, strict=True))
+    return Overview(tuple(cells), tuple(found), told, why, published, texts=judged)
 
 
 def _cell(

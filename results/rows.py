@@ -16,7 +16,7 @@ from results.compare import validity
 from results.compare.decomposition import PARTS
 from results.compare.intervals.several import CellEffects, cell_effects
 from results.compare.lossless import verdicts
-from results.compare.lossless.cells import GroupTexts
+from results.compare.lossless.cells import GroupTexts, in_settings
 from results.compare.lossless.verdicts import BackendText
 from results.compare.pairing import (
     ComparableTrials,
@@ -72,9 +72,9 @@ def cells(run: Run) -> list[dict[str, Any]]:
 
 
 def text_verdicts(run: Run) -> list[BackendText]:
-    """Of each backend with its options on each model: is its text the reference's (and, on our own
-    engine, plain decoding's)? See `results.compare.lossless.verdicts`."""
-    return verdicts.text_verdicts(run.evaluated["texts"])
+    """Of each backend with its options on each model, in each setting: is its text the reference's
+    (and, on our own engine, plain decoding's)? See `results.compare.lossless.verdicts`."""
+    return verdicts.text_verdicts(in_settings(run.evaluated["texts"], run.stored))
 
 
 class Evaluated(NamedTuple):

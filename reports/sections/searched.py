@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell, Overview, overview
-from results.compare.judged import workload_asked
+from results.compare.machines import workload_asked
 from results.goodput.stored import (
     StoredCurve,
     StoredSearch,

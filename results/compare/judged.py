@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from harness.core.names import row_id
-from harness.core.nouns import QUALITY_MARGIN, Trial, TrialRecord, canonical_json, to_json
+from harness.core.nouns import QUALITY_MARGIN, Trial, TrialRecord
 from results.compare.intervals.wilson import wilson_interval
-from results.compare.pairing import variant
+from results.compare.machines import ANSWERED, settings, workload_asked
 from results.metrics.arrays import RequestArrays
 
 if TYPE_CHECKING:
@@ -60,10 +60,13 @@ class PairedScores:
 
 @dataclass(frozen=True, slots=True)
 class PooledQuality:
-    """What all answers of one engine to a workload come to, beside the reference's."""
+    """What all answers of one engine to a workload in one setting come to, beside the
+    reference's."""
 
     trial: Trial
     """One of the engine's on that workload."""
+    setting: Mapping[str, Any]
+    """What tells it from others of the run (`settings`, and the seed, which draws prompts)."""
     score: str
     pair: PairedScores | None
     """None of the reference itself, and where no prompt was answered by both."""
@@ -97,12 +100,6 @@ def score_interval(means: Mapping[str, Mean]) -> tuple[float, float, float]:
     values = [mean.value for mean in means.values()]
     mean = sum(values) / len(values)
     return mean, *wilson_interval(mean, len(values))
-
-
-def workload_asked(trial: Trial) -> str:
-    """Equal for trials of one model and workload, whichever of its prompts they ask."""
-    workload = replace(trial.workload, rows=None, checksum=None)
-    return canonical_json([to_json(trial.model), to_json(workload)])
 
 
 def paired(
@@ -153,28 +150,31 @@ def _judgement(prompts: int, total: float, square: float, margin: float) -> Judg
 
 
 def pooled_quality(run: Run, scores: Sequence[str]) -> Iterator[PooledQuality]:
-    """Of each engine that has one of the `scores`, by the first that it has, on each workload, in
-    the run's order: all loads and repeats and what was asked for quality alone together. Replays,
-    whose answers are chance, have none."""
+    """Of each engine that has one of the `scores`, by the first that it has, on each workload in
+    each setting, in the run's order: all loads and repeats and what was asked for quality alone
+    together. Replays, whose answers are chance, have none."""
     margin = run.experiment.get("quality_margin", QUALITY_MARGIN)
-    means, records = dict[tuple[str, str], MeanScores](), dict[tuple[str, str], TrialRecord]()
-    reference = ""
+    own_settings = settings([stored.record for stored in run.stored], (*ANSWERED, "seed"))
+    means, records = dict[tuple[Any, str], MeanScores](), dict[tuple[Any, str], TrialRecord]()
+    references: dict[Any, str] = {}
     for member, group in run.members():
-        trial = member.trial
-        if member.stored.record.is_replay or member.requests is None or not member.answers_stand:
+        trial, record = member.trial, member.stored.record
+        if record.is_replay or member.requests is None or not member.answers_stand:
             continue
-        key = workload_asked(trial), variant(trial.backend, trial.options)
-        add_scores(means.setdefault(key, {}), member.requests)
-        records.setdefault(key, member.stored.record)
+        asked = workload_asked(trial), *own_settings[record.key].items()
+        add_scores(means.setdefault((asked, member.variant), {}), member.requests)
+        records.setdefault((asked, member.variant), record)
         if member is group.reference.get(trial.repeat):
-            reference = key[1]
-    for (workload, engine), own in means.items():
+            references[asked] = member.variant
+    for (asked, engine), own in means.items():
         name = next((name for name in scores if own.get(name)), None)
         if name is None:
             continue
-        theirs = means.get((workload, reference), {}).get(name, {})
+        reference = references.get(asked, "")
+        theirs = means.get((asked, reference), {}).get(name, {})
         pair = paired(theirs, own[name], margin) if engine != reference else None
         mean, *_ = score_interval(own[name])
-        record = records[workload, engine]
+        record = records[asked, engine]
         lossless = record.backend is not None and record.backend.lossless is True
-        yield PooledQuality(record.trial, name, pair, mean, len(own[name]), lossless)
+        setting, prompts = own_settings[record.key], len(own[name])
+        yield PooledQuality(record.trial, setting, name, pair, mean, prompts, lossless)

@@ -1,19 +1,72 @@
-"""Whether trials of one folder come from several machines or set-ups, whose rows stand apart."""
+"""Whether trials of one folder come from several machines or set-ups, or were asked with several
+settings: their rows stand apart, and nothing is pooled over two."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from harness.core.nouns import Trial, TrialRecord, canonical_json, to_json
 from results.compare.gate.identity import MACHINE
 
 WHERE = (*MACHINE, "packages")
 """Fields in which the environments of trials that may not be pooled can differ."""
+ANSWERED = ("model", "max_new_tokens", "ignore_eos", "sampling")
+"""Fields of a trial that decide its answers, beside its engine and its prompts."""
 
 
 def machines(environments: Sequence[Mapping[str, Any]]) -> int:
     """How many fingerprints these records' environments have."""
     return len({str(environment.get("fingerprint")) for environment in environments})
+
+
+def workload_asked(trial: Trial) -> str:
+    """Equal for trials of one model and workload, whichever of its prompts they ask."""
+    workload = replace(trial.workload, rows=None, checksum=None)
+    return canonical_json([to_json(trial.model), to_json(workload)])
+
+
+def _answered_at(trial: Trial, name: str) -> str:
+    """Each workload may have a length of its own, and all else is one for all of them."""
+    return workload_asked(trial) if name == "max_new_tokens" else trial.model.label()
+
+
+def settings(
+    records: Sequence[TrialRecord],
+    fields: Sequence[str] = ANSWERED,
+    place: Callable[[Trial, str], str] = _answered_at,
+) -> dict[str, dict[str, Any]]:
+    """Trial key -> what tells its setting from others of the run: the fingerprint under "machine"
+    where there are several, and by name (``sampling.temperature``) what one machine has several of
+    at one place; empty where all trials have the same.
+
+    Args:
+        records: of the whole run.
+        fields: of a trial, which settings are made of.
+        place: where it may have but one value of a name, so that answers may be pooled.
+    """
+    machine = {r.key: str(r.environment.get("fingerprint")) for r in records}
+    own = {r.key: dict(_parts(r.trial, fields)) for r in records}
+    values: dict[tuple[str, str, str], set[Any]] = {}
+    for record in records:
+        for name, value in own[record.key].items():
+            where = name, machine[record.key], place(record.trial, name)
+            values.setdefault(where, set()).add(value)
+    several = dict.fromkeys(name for (name, _, _), found in values.items() if len(found) > 1)
+    own = {key: {name: parts[name] for name in several} for key, parts in own.items()}
+    if len(set(machine.values())) == 1:
+        return own
+    return {key: {"machine": machine[key], **parts} for key, parts in own.items()}
+
+
+def _parts(trial: Trial, fields: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    told = to_json(trial)
+    for name in fields:
+        if isinstance(told[name], Mapping):
+            yield from ((f"{name}.{part}", value) for part, value in told[name].items())
+        else:
+            yield name, told[name]
 
 
 def differing(environments: Sequence[Mapping[str, Any]]) -> list[str]:

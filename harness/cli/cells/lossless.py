@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
 
 from harness.cli.cells.show import AsJson, RunDir
+from harness.cli.cells.table import setting_text
 from harness.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,13 +42,18 @@ def lossless(directory: RunDir, as_json: AsJson = False) -> None:
     else:
         from harness.cli.gate.shown import print_rows
 
-        print_rows("text against the reference's", HEADINGS, [_cells(one) for one in found])
+        several = any(one.setting for one in found)
+        print_rows(
+            "text against the reference's",
+            ("setting",) * several + HEADINGS,
+            [(setting_text(one.setting),) * several + _cells(one) for one in found],
+        )
     promised = {one.verdict for one in found if one.promised is True and not one.is_reference}
     if code := next((code for verdict, code in EXIT_CODES.items() if verdict in promised), 0):
         raise typer.Exit(code)
 
 
-def _cells(one: BackendText) -> Sequence[str]:
+def _cells(one: BackendText) -> tuple[str, ...]:
     options = f" {json.dumps(dict(one.options))}" if one.options else ""
     fork = one.fork
     margin = None if fork is None else fork["margin"]

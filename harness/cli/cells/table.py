@@ -153,8 +153,14 @@ def _titles(tables: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
     for title, own in zip(plain, firsts, strict=True):
         alike = [cell for other, cell in zip(plain, firsts, strict=True) if other == title]
         names = [n for n in SETTINGS if any(c.get(n) != own.get(n) for c in alike)]
-        found.append(", ".join([title, *(f"{name}={_setting(own.get(name))}" for name in names)]))
+        told = setting_text({name: own.get(name) for name in names})
+        found.append(", ".join(filter(None, (title, told))))
     return found
+
+
+def setting_text(setting: Mapping[str, Any]) -> str:
+    """``max_new_tokens=4, machine=f00dbeef``."""
+    return ", ".join(f"{name}={_setting(value)}" for name, value in setting.items())
 
 
 def _setting(value: Any) -> str:

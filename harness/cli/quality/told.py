@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.cells.table import CellTable, prompts_of, variant_names
+from harness.cli.cells.table import CellTable, prompts_of, setting_text, variant_names
 from harness.cli.cells.values import NONE, number
 from harness.core.names import QUALITY, chat_words
 from harness.core.nouns import QUALITY_MARGIN, canonical_json, to_json
@@ -25,10 +25,11 @@ def timed(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def quality_tables(run: Run, cells: Sequence[Mapping[str, Any]]) -> list[CellTable]:
-    """A table for each workload and model of the run with a row under `HEADINGS` for each backend
-    that has a score; none of a run in which no prompts were asked for quality alone."""
+    """A table for each workload, model and setting of the run with a row under `HEADINGS` for each
+    backend that has a score; none of a run in which no prompts were asked for quality alone."""
     from results import registry
-    from results.compare.judged import pooled_quality, workload_asked
+    from results.compare.judged import pooled_quality
+    from results.compare.machines import workload_asked
     from results.compare.quality import quality_keys
     from results.goodput.stored import without_probes
 
@@ -36,9 +37,10 @@ def quality_tables(run: Run, cells: Sequence[Mapping[str, Any]]) -> list[CellTab
         return []
     named, names = variant_names(cells), [metric.name for metric in registry.scores()]
     margin = float(run.experiment.get("quality_margin", QUALITY_MARGIN))
-    groups: dict[tuple[str, str], list[PooledQuality]] = {}
+    groups: dict[tuple[Any, ...], list[PooledQuality]] = {}
     for one in pooled_quality(without_probes(run), names):
-        groups.setdefault((workload_asked(one.trial), one.score), []).append(one)
+        place = (workload_asked(one.trial), one.score, *one.setting.items())
+        groups.setdefault(place, []).append(one)
     return [_table(own, named, margin) for own in groups.values()]
 
 
@@ -51,6 +53,7 @@ def _table(own: Sequence[PooledQuality], named: Mapping[str, str], margin: float
         f"{workload.name}, {score.label or score.name} of all answers, {trial.model.label()}"
         f"{prompts_of(workload.source, chat_words(workload.options))}"
     )
+    title = ", ".join(filter(None, (title, setting_text(own[0].setting))))
     return CellTable(title, list(_rows(own, named, margin)))
 
 

@@ -16,11 +16,12 @@ from results.compare.lossless.verdicts import BackendText
 from results.compare.pairing import variant as identity
 
 _NOTE = (
-    "Over all workloads, loads and repeats. Equal answers have the same token ids, with the 95% "
-    "interval over different prompts; the noise floor is the share at which the reference equals "
-    "itself in another repeat. A margin is the reference's top-2 logit margin where the texts part "
-    "(a variant of it with margins: true records them). Sampled text of engines that draw "
-    "otherwise is compared as a distribution: next tokens after the beginnings that both reached."
+    "Over all workloads, loads and repeats of one machine and its settings. Equal answers have the "
+    "same token ids, with the 95% interval over different prompts; the noise floor is the share at "
+    "which the reference equals itself in another repeat. A margin is the reference's top-2 logit "
+    "margin where the texts part (a variant of it with margins: true records them). Sampled text "
+    "of engines that draw otherwise is compared as a distribution: next tokens after the "
+    "beginnings that both reached."
 )
 _NAMED = 3
 """Backends of one verdict that stand in the line of the section."""
@@ -32,22 +33,33 @@ class _JudgedText(NamedTuple):
 
     variant: Variant
     text: BackendText
+    setting: str
+    """In words; empty where the run has one."""
 
 
 def section(seen: Overview, _: Samples) -> Section | None:
     """A row per backend and what it is held against; None where only the reference ran."""
     by_name = {identity(v.backend, v.options): v for v in seen.variants}
     found = [
-        _JudgedText(variant, text)
-        for text in seen.texts
+        _JudgedText(variant, text, setting)
+        for setting, text in seen.texts
         if (variant := by_name.get(identity(text.backend, text.options)))
         and (text.is_reference or text.pairs or text.p_value is not None)
     ]
     if all(row.text.is_reference for row in found):
         return None
-    several = len({row.text.model for row in found}) > 1
-    columns = _COLUMNS if several else _COLUMNS[1:]
-    found.sort(key=lambda row: (row.text.model, row.variant.index, not row.text.is_reference))
+    several = {
+        "Model": len({row.text.model for row in found}) > 1,
+        "Setting": any(row.setting for row in found),
+    }
+    columns = [column for column in _COLUMNS if several.get(column.title, True)]
+    settings = list(dict.fromkeys(row.setting for row in found))
+    found.sort(
+        key=lambda row: (
+            row.text.model, settings.index(row.setting), row.variant.index,
+            not row.text.is_reference,
+        )
+    )  # fmt: skip
     table = build(columns, found, _row)
     return Section(
         "same_text",
@@ -64,7 +76,8 @@ def _finding(rows: Sequence[_JudgedText]) -> str:
     for row in rows:
         equal = row.text.consistency
         share = "" if equal is None else f" ({percent(equal)}% equal)"
-        verdicts.setdefault(row.text.verdict, []).append(f"{row.variant.label}{share}")
+        name = ", ".join(filter(None, (row.variant.label, row.setting)))
+        verdicts.setdefault(row.text.verdict, []).append(f"{name}{share}")
     found = "; ".join(f"{verdict}: {_listed(own)}" for verdict, own in verdicts.items())
     return f"{found[:1].upper()}{found[1:]}."
 
@@ -77,7 +90,8 @@ def _listed(names: Sequence[str]) -> str:
 
 def _row(row: _JudgedText) -> BodyRow:
     place = f"{row.text.model}.{row.text.against}" if row.text.is_reference else row.text.against
-    return BodyRow(row.variant, None, "", condition=f"{row.text.model}.{place}")
+    parts = filter(None, (row.text.model, place, row.setting))
+    return BodyRow(row.variant, None, "", condition=".".join(parts))
 
 
 def _verdict(row: _JudgedText) -> str:
@@ -118,6 +132,7 @@ def _distribution(row: _JudgedText) -> str:
 
 _COLUMNS: tuple[Column[_JudgedText], ...] = (
     Column("Model", lambda row: visible(row.text.model), css=""),
+    Column("Setting", lambda row: row.setting, css=""),
     Column("Against", lambda row: visible(row.text.against), css=""),
     Column(
         "Verdict", _verdict, css="", small=lambda row: visible(row.text.why),

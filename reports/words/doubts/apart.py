@@ -3,15 +3,16 @@ trials of two settings."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.core.nouns import Trial, TrialRecord, canonical_json, to_json
 from reports.numbers import counted
 from reports.text import clipped, visible
+from results.compare.machines import settings
 
-_NO_SETTING = ("backend", "options", "repeat", "workload", "load")
+_TIMED = ("requests", "slo", "seed", "duration_s")
+"""Settings that decide what is measured, beside those that decide answers."""
 
 
 def machine(environment: Mapping[str, Any]) -> str:
@@ -40,50 +41,32 @@ def machine_names(records: Sequence[TrialRecord]) -> dict[str, str]:
 
 def apart(records: Sequence[TrialRecord]) -> dict[str, str]:
     """Trial key -> what tells its machine and settings from others' of the run; empty text where
-    all have the same. Settings count where one machine has a workload under one load with several:
-    each workload may have a length of its own."""
+    all have the same. Beside what decides answers, settings count where one machine has a workload
+    under one load with several."""
+    timed, own = settings(records, _TIMED, _cell), settings(records)
+    words = setting_words(records, [parts | timed[key] for key, parts in own.items()])
+    return dict(zip(own, words, strict=True))
+
+
+def setting_words(records: Sequence[TrialRecord], found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Settings of these records (`results.compare.machines.settings`) in words, one by one."""
     names = machine_names(records)
-    fields, trials = _differing(records), {r.key: to_json(r.trial) for r in records}
-    values = {field: [trial[field] for trial in trials.values()] for field in fields}
-    return {
-        record.key: ", ".join(
-            [names[_fingerprint(record)]] * (len(names) > 1)
-            + [_told(field, trials[record.key][field], values[field]) for field in fields]
-        )
-        for record in records
-    }
+    return [
+        ", ".join(names[v] if name == "machine" else _told(name, v) for name, v in one.items())
+        for one in found
+    ]
 
 
 def _fingerprint(record: TrialRecord) -> str:
     return str(record.environment.get("fingerprint"))
 
 
-def _differing(records: Sequence[TrialRecord]) -> list[str]:
-    """The settings of which a place has several."""
-    found: dict[tuple[str, ...], dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        place = (_fingerprint(record), *_place(record.trial))
-        for field, value in to_json(record.trial).items():
-            if field not in _NO_SETTING and value not in found[place][field]:
-                found[place][field].append(value)
-    several = (field for own in found.values() for field in own if len(own[field]) > 1)
-    return list(dict.fromkeys(several))
+def _cell(trial: Trial, _: str) -> str:
+    return canonical_json([trial.model.label(), to_json(trial.workload), to_json(trial.load)])
 
 
-def _place(trial: Trial) -> Iterator[str]:
-    yield trial.model.label()
-    yield canonical_json(to_json(trial.workload))
-    yield canonical_json(to_json(trial.load))
-
-
-def _told(field: str, value: Any, values: Sequence[Any]) -> str:
-    """A setting with its value; of one of several parts those that differ."""
-    name = field.replace("_", " ")
-    if not isinstance(value, Mapping):
-        return visible(clipped(f"{name} {value}", 60))
-    parts = [
-        f"{key} {value.get(key)}"
-        for key in dict.fromkeys(key for one in values for key in one)
-        if any(one.get(key) != value.get(key) for one in values)
-    ]
-    return visible(clipped(f"{name} {' '.join(parts)}", 80))
+def _told(name: str, value: Any) -> str:
+    """``max new tokens 16``, ``slo tpot_ms 11``."""
+    field, _, part = name.partition(".")
+    told = " ".join(filter(None, (field.replace("_", " "), part, str(value))))
+    return visible(clipped(told, 60))

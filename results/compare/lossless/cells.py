@@ -15,8 +15,19 @@ from results.compare.lossless.evidence import (
     recorded_margins,
     sampled,
 )
+from results.compare.machines import settings
 from results.compare.pairing import ComparableTrials, Member, Versus, group_key, with_itself
 from results.compare.validity import has_kernels, other_draws
+from results.store.records import StoredTrial
+
+
+def in_settings(
+    found: Sequence[Mapping[str, Any]], stored: Sequence[StoredTrial]
+) -> list[dict[str, Any]]:
+    """The evidence of a run's cells, each with what tells its setting from others of the run."""
+    own = settings([one.record for one in stored])
+    by_group = {group_key(one): own[one.record.key] for one in stored}
+    return [{**one, "setting": by_group[one["group"]]} for one in found]
 
 
 class GroupTexts:

@@ -19,6 +19,7 @@ TEXT_COLUMNS: Mapping[str, str] = {
     "model": "string",
     "dtype": "string",
     "machine": "string",
+    "setting": "string",
     "against": "string",
     "is_reference": "bool",
     "promised": "boolean",
@@ -38,8 +39,8 @@ TEXT_COLUMNS: Mapping[str, str] = {
     "p_value": "float64",
     "distance": "float64",
 }
-"""Dtypes by column. They are `BackendText`'s fields; `options` is JSON text, `label` the variant
-where the experiment gives none, and `fork` is taken apart."""
+"""Dtypes by column. They are `BackendText`'s fields; `options` and `setting` are JSON text, `label`
+the variant where the experiment gives none, and `fork` is taken apart."""
 
 
 def text_frame(found: Iterable[BackendText]) -> pd.DataFrame:
@@ -54,6 +55,7 @@ def _row(one: BackendText) -> dict[str, Any]:
     fork = one.fork or {"request": None, "token": None, "margin": None}
     made = {
         "options": canonical_json(to_json(one.options)),
+        "setting": canonical_json(to_json(one.setting)),
         "variant": variant,
         "label": one.label or variant,
         **{f"fork_{name}": value for name, value in fork.items()},

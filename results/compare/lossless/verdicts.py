@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from results.compare.intervals.wilson import wilson_interval
@@ -65,6 +65,8 @@ class BackendText:
     p_value: float | None
     """Of the test on distributions."""
     distance: float | None
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    """What tells it from others of the run: `results.compare.machines.settings`."""
 
     @property
     def consistency(self) -> float | None:
@@ -73,10 +75,11 @@ class BackendText:
 
 
 def text_verdicts(found: Sequence[Mapping[str, Any]]) -> list[BackendText]:
-    """A verdict for each backend with its options on each model, dtype and machine, over all cells.
+    """A verdict for each backend with its options on each model, dtype and machine in each setting,
+    over all cells.
 
     Args:
-        found: the evidence of all cells, as `results.run.Run.evaluated` has it under "texts".
+        found: the evidence of all cells, as `results.compare.lossless.cells.in_settings` has it.
     """
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for one in found:
@@ -85,7 +88,8 @@ def text_verdicts(found: Sequence[Mapping[str, Any]]) -> list[BackendText]:
 
 
 def _against(one: Mapping[str, Any]) -> tuple[Any, ...]:
-    return one["model"], one["dtype"], one["machine"], one["against"]
+    own = one["model"], one["dtype"], one["machine"], one["against"]
+    return *own, *one["setting"].items()
 
 
 def _own(found: Iterable[Mapping[str, Any]], cells: Sequence[Mapping[str, Any]]) -> _AddedUp:
@@ -193,6 +197,7 @@ def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
         surest=added.surest if compared else None,
         p_value=p_value,
         distance=_distance(draws),
+        setting=first["setting"],
     )
 
 

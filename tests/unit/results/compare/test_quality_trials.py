@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import results
-from harness.core.nouns import Load, TrialRecord, Workload
+from harness.cli.quality.told import quality_tables
+from harness.core.nouns import Load, Model, Sampling, TrialRecord, Workload
 from results.compare.gate.extraction import reduce_run
 from results.compare.judged import PooledQuality, pooled_quality
 from results.compare.quality import only_quality, quality_keys, without_quality
@@ -56,6 +58,72 @@ def test_all_answers_of_an_engine_are_one(run: results.Run) -> None:
     assert (pair.prompts, pair.reference) == (6, 1.0)
     assert pair.own == pytest.approx(2 / 6)
     assert pair.judgement == "worse"
+
+
+SHORT: dict[str, Any] = {"max_new_tokens": 4}
+LONG: dict[str, Any] = {"max_new_tokens": 40}
+IDS = "abcdefgh"
+
+
+def of_settings(folder: Path, *records: TrialRecord) -> list[PooledQuality]:
+    found = run_of(folder, *records, backends=[{"name": "vllm"}, {"name": "fast"}])
+    return list(pooled_quality(found, [SCORE]))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SHORT,
+        {**LONG, "seed": 1},
+        {**LONG, "sampling": Sampling(temperature=1.0)},
+        {**LONG, "ignore_eos": True},
+        {**LONG, "model": Model("demo", dtype="bfloat16")},
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_each_setting_is_judged_beside_its_own_reference(
+    tmp_path: Path, other: dict[str, Any], turned: bool
+) -> None:
+    """Wrong answers of a shorter length beside the right ones made a lossy method as good."""
+    one, eight = Load("closed", concurrency=1), Load("closed", concurrency=8)
+    records = [
+        scored("vllm", one, IDS, 0, **other),
+        scored("vllm", eight, IDS, 8, **LONG),
+        scored("fast", eight, IDS, 4, **LONG),
+    ]
+    found = of_settings(tmp_path, *records[:: -1 if turned else 1])
+    assert sorted((q.trial.backend, q.mean) for q in found) == [
+        ("fast", 0.5),
+        ("vllm", 0.0),
+        ("vllm", 1.0),
+    ]
+    (pair,) = [q.pair for q in found if q.pair is not None]
+    assert (pair.reference, pair.own) == (1.0, 0.5)
+    assert len({str(q.setting) for q in found}) == 2
+
+
+def test_another_machine_s_reference_is_none(tmp_path: Path) -> None:
+    load = Load("closed", concurrency=8)
+    found = of_settings(
+        tmp_path,
+        scored("vllm", load, IDS, 8),
+        replace(scored("fast", load, IDS, 8), environment={"fingerprint": "beef"}),
+    )
+    assert [(q.trial.backend, q.pair) for q in found] == [("vllm", None), ("fast", None)]
+
+
+def test_show_has_a_table_for_each_setting(tmp_path: Path) -> None:
+    load, more = Load("closed", concurrency=8), Load("quality", concurrency=8)
+    run = run_of(
+        tmp_path,
+        scored("vllm", load, IDS, 8, **SHORT),
+        *(scored(name, load, IDS, 8, **LONG) for name in ("vllm", "fast")),
+        *(scored(name, more, ["q"], 1, **LONG) for name in ("vllm", "fast")),
+    )
+    tables = quality_tables(run, cells(run))
+    titles = [table.title.partition(", demo (bundled prompts), ")[2] for table in tables]
+    assert sorted(titles) == ["max_new_tokens=4", "max_new_tokens=40"]
+    assert sorted(len(table.rows) for table in tables) == [1, 2]
 
 
 def test_what_is_in_flight_parts_no_answers_and_nothing_is_a_time(run: results.Run) -> None:

@@ -55,6 +55,30 @@ def test_what_promised_nothing_breaks_nothing(
     assert "all 72 pairs are equal" in told
 
 
+def test_a_length_has_rows_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run_with(tmp_path, MadeUpBackend("adadecode", 0.01))
+    lossless(folder)
+    assert "setting" not in capsys.readouterr().out
+    for path in (folder / "trials").glob("*.json"):
+        record = json.loads(path.read_text())
+        if record["trial"]["repeat"] == 1:
+            record["trial"]["max_new_tokens"] = 8
+            path.write_text(json.dumps(record))
+    lossless(folder)
+    heading, *rows = [
+        [cell.strip() for cell in line.split("  ") if cell.strip()]
+        for line in capsys.readouterr().out.splitlines()
+        if any(name in line for name in ("backend", "vllm", "adadecode"))
+    ]
+    assert heading[0] == "setting"
+    assert sorted((row[1], row[0]) for row in rows) == [
+        (name, f"max_new_tokens={most}") for name in ("adadecode", "vllm") for most in (64, 8)
+    ]
+    lossless(folder, as_json=True)
+    told = [json.loads(line)["setting"] for line in capsys.readouterr().out.splitlines()]
+    assert sorted(one["max_new_tokens"] for one in told) == [8, 8, 64, 64]
+
+
 def test_one_backend_alone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nothing to compare: no two backends"):
         lossless(run_with(tmp_path))

@@ -14,7 +14,7 @@ from harness.core.nouns import Load, Sampling, TrialRecord, Workload
 from reports.cells import Overview, overview
 from reports.collect import Samples, collect
 from reports.page import render
-from reports.sections.answers import quality
+from reports.sections.answers import quality, same_text
 from reports.words.quality import qualities
 from reports.words.ranking.by_size import by_model
 from results.compare.quality import only_quality, without_quality
@@ -86,6 +86,18 @@ def test_each_length_is_judged_by_its_own_answers(tmp_path: Path) -> None:
     ]
 
 
+def test_lengths_stand_apart_whatever_their_loads(tmp_path: Path) -> None:
+    short, long = lengths()[:2], lengths()[2:]
+    one = Load("closed", concurrency=1)
+    alone = [
+        replace(r, key=f"one{n}", trial=replace(r.trial, load=one)) for n, r in enumerate(short)
+    ]
+    seen, samples = page(stored(tmp_path, *alone, *long))
+    assert {cell.apart for cell in seen.cells} == {SHORT, LONG}
+    made = quality.section(seen, samples)
+    assert f"1.00 → 0.940 ({LONG}) with fast" in made.finding
+
+
 def test_a_pair_of_backend_and_task_is_one_whatever_was_asked_of_it(tmp_path: Path) -> None:
     made = quality.section(*page(stored(tmp_path, *lengths(lost=0))))
     assert made.finding == "No score of 1 pair of backend and task is below the reference's."
@@ -149,3 +161,28 @@ def test_a_margin_is_of_the_part_that_recorded_it(tmp_path: Path) -> None:
     ahead = "where the reference&#39;s best token was 0.500 ahead"
     parts = section(render(run), "requests").split("<h3>")
     assert sorted(part.count(ahead) for part in parts) == [0, 0, 2]
+
+
+def test_each_length_has_a_verdict_on_its_text(tmp_path: Path) -> None:
+    """Two were pooled, and the long answers' forks stood beside the short ones' shares."""
+    found = [
+        answered(name, ids, max_new_tokens=most, repeat=repeat)
+        for repeat in (0, 1)
+        for name, most, ids in (
+            *(("vllm", 16, [1, 2]), ("fast", 16, [1, 2])),
+            *(("vllm", 256, [1, 2]), ("fast", 256, [1, 3])),
+        )
+    ]
+    run = stored(tmp_path, *found)
+    seen, samples = page(run)
+    made = same_text.section(seen, samples)
+    assert made is not None
+    assert made.finding == (
+        f"Lossless: fast, {SHORT} (100% equal); lossy: fast, {LONG} (0% equal)."
+    )
+    text = section(render(run), "same_text")
+    assert [text.count(part) for part in (f">{SHORT}<", f">{LONG}<")] == [2, 2]
+    ids = re.findall(r' id="(same_text[^"]+)"', text)
+    assert len(set(ids)) == len(ids)
+    verdicts = {c.apart: c.texts["consistency_ratio"].verdict for c in seen.cells if c.texts}
+    assert verdicts == {SHORT: "lossless", LONG: "lossy"}

@@ -275,6 +275,7 @@ def test_a_load_without_evidence_hides_no_other_s(turned: bool) -> None:
         "checksum": "c",
         "other_draws": True,
         "lossless": True,
+        "setting": {},
     }
     cells = [{**cell, "evidence": {**evidence, "draws": found}} for found in (None, draws)]
     (one,) = verdicts.text_verdicts(cells[:: -1 if turned else 1])
