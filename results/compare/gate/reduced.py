@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.nouns import Trial, canonical_json, to_json
-from results.compare.reasons import FAILURES
+from results.compare.reasons import FAILURES, REMARKS
 from results.metrics.arrays import Floats, Ints
 
 FEW_FAILED = 0.05
@@ -83,8 +83,9 @@ class ReducedTrial:
     @property
     def is_usable(self) -> bool:
         """Whether they may be beside those of another run on this machine: sound, or with few
-        requests failed and nothing else to doubt."""
-        return self.sound or (self.doubt == FAILURES and share_failed([self]) <= FEW_FAILED)
+        requests failed and nothing else to doubt; remarks are in valid trials too."""
+        doubts = set(self.doubt.split(", ")) - REMARKS
+        return self.sound or (doubts == {FAILURES} and share_failed([self]) <= FEW_FAILED)
 
     @property
     def ended_well(self) -> bool:
