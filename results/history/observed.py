@@ -90,10 +90,10 @@ def observed_runs(
     for path, is_named in _paths(folders):
         try:
             one = _of_path(path, names)
-        except UserError as error:
+        except (UserError, OSError) as error:
             if is_named:
                 raise
-            left_out.append(f"left out: {error}")
+            left_out.append(f"left out: {_told(error, path)}")
             continue
         if one is not None:
             found.append(one)
@@ -107,6 +107,12 @@ def observed_runs(
         kept.append(one)
         seen.update(dict.fromkeys(one.trials, one))
     return kept, left_out
+
+
+def _told(error: Exception, path: Path) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or path}: {error.strerror or error}"
+    return str(error)
 
 
 def _paths(folders: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
