@@ -62,7 +62,7 @@ def reduce_run(run: Run, names: Iterable[str]) -> ReducedRun:
     return ReducedRun(where, found)
 
 
-def _own_repeat(trial: Trial) -> int:
+def own_repeat(trial: Trial) -> int:
     """The repeat of the experiment that a trial is, or was measured in the place of."""
     first = stands_in_for(trial.repeat)
     return trial.repeat if first is None else first
@@ -72,7 +72,7 @@ def _standing(members: Iterable[Member]) -> list[Member]:
     """One trial for each repeat of a cell: the disturbed one's stand-in where that is sound."""
     found: dict[tuple[CellName, int], Member] = {}
     for member in sorted(members, key=lambda one: one.trial.repeat):
-        place = cell_name(member.trial), _own_repeat(member.trial)
+        place = cell_name(member.trial), own_repeat(member.trial)
         before, after = found.get(place), member.stored.record
         if before is None or (after.validity.valid and not before.stored.record.validity.valid):
             found[place] = member
@@ -98,7 +98,7 @@ def check_whole(run: Run) -> None:
     for stored in run.stored:
         trial = stored.record.trial
         key = cell_name(trial), trial.workload.checksum
-        cells.setdefault(key, set()).add(_own_repeat(trial))
+        cells.setdefault(key, set()).add(own_repeat(trial))
     if short := [key for key, found in cells.items() if len(found) < repeats]:
         raise UserError(
             f"{run.path}: half a run: {len(short)} of {len(cells)} cells have fewer than "
@@ -138,7 +138,7 @@ def _reduced(
         numbers = {name: value for name, value in found.items() if value is not None}
     return ReducedTrial(
         cell=cell_name(record.trial),
-        repeat=_own_repeat(record.trial),
+        repeat=own_repeat(record.trial),
         status=record.status,
         doubt=_doubt(record.validity),
         lossless=record.backend is not None and record.backend.lossless is True,
