@@ -19,6 +19,7 @@ from results.compare.gate.extraction import own_repeat
 from results.compare.gate.identity import DURATION, FIELDS, MACHINE, PACKAGES, REPLAY, identity
 from results.compare.gate.record_file import read_record
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial, cell_name
+from results.compare.pooling import SOUND_REPEATS
 from results.compare.quality import without_quality
 from results.goodput.stored import without_probes
 from results.run import Run
@@ -191,22 +192,25 @@ def _measured(record: TrialRecord) -> _Measurement:
 
 
 def _of_record(run: ReducedRun, names: Collection[str]) -> ObservedRun:
-    """Medians over the sound repeats of each cell. A record of before it told when it was measured
-    stands first."""
+    """Medians over the repeats of each cell that are used, by the rule of `CellRepeats`. A record
+    of before it told when it was measured stands first."""
     cells = []
     for name, repeats in run.cells().items():
         ended = [one for one in repeats if one.ended_well]
-        sound = [one for one in ended if one.sound]
+        used = [one for one in ended if not one.is_disturbed]
+        if len(used) < SOUND_REPEATS:
+            used = ended
         values = {}
         for key in names:
-            each = [v for one in sound or ended if (v := _value(one, key)) is not None]
+            each = [v for one in used if (v := _value(one, key)) is not None]
             if each:
                 values[key] = statistics.median(each)
+        is_void = len(ended) < len(repeats) or any(t.doubt or t.broken_promise for t in used)
         measured = [
             _Measurement(name, t.repeat, t.fingerprint, t.invocation, t.started or run.where)
             for t in repeats
         ]
-        doubted = [] if sound else list(values)
+        doubted = list(values) if is_void else []
         cells.append(_observation(name, repeats[0].identity, "", values, doubted, measured))
     started = min((one.started for one in run.trials if one.started), default="")
     commit = next((one.commit for one in run.trials if one.commit), None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.nouns import Trial, canonical_json, to_json
-from results.compare.reasons import FAILURES, REMARKS
+from results.compare.reasons import FAILURES, PASSING, REMARKS
 from results.metrics.arrays import Floats, Ints
 
 FEW_FAILED = 0.05
@@ -84,8 +84,16 @@ class ReducedTrial:
     def is_usable(self) -> bool:
         """Whether they may be beside those of another run on this machine: sound, or with few
         requests failed and nothing else to doubt; remarks are in valid trials too."""
-        doubts = set(self.doubt.split(", ")) - REMARKS
-        return self.sound or (doubts == {FAILURES} and share_failed([self]) <= FEW_FAILED)
+        return self.sound or (self._doubts == {FAILURES} and share_failed([self]) <= FEW_FAILED)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether it is not sound, and only for what may pass when it is measured again."""
+        return not self.sound and self._doubts <= PASSING
+
+    @property
+    def _doubts(self) -> set[str]:
+        return set(self.doubt.split(", ")) - REMARKS
 
     @property
     def ended_well(self) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from harness.core.names import STAND_IN
 from harness.core.nouns import Status, TrialRecord, Validity
@@ -10,8 +13,10 @@ from results.compare.gate.extraction import reduce_run
 from results.compare.gate.quantities import quantities
 from results.compare.gate.record_file import write_record
 from results.history.observed import observed_runs
+from results.history.series import history
 from tests.support.results.history_runs import BUSY
 from tests.support.results.make_trials import VALID, generation, record, trial
+from tests.support.results.reduced_runs import a_run, everywhere
 from tests.support.results.stored_runs import run_of
 
 TPOT = ["tpot_s_p50"]
@@ -71,3 +76,41 @@ def test_a_file_of_record_of_stand_ins_is_a_copy_of_its_run(tmp_path: Path) -> N
     run = run_of(tmp_path / "run", noisy, measured("vllm", STAND_IN, day=2))
     write_record(tmp_path / "run.parquet", reduce_run(run, quantities()))
     assert kept(tmp_path)[1] == ["left out: run.parquet holds trials of run"]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "lost"),
+    [
+        ([VALID, VALID, VALID], 0),
+        ([VALID], 0),
+        ([VALID, VALID, BUSY], 0),
+        ([VALID, BUSY, BUSY], 0),
+        ([BUSY, BUSY, BUSY], 0),
+        ([VALID, VALID, LOST], 0),
+        ([VALID, VALID], 1),
+        ([VALID, VALID, BUSY], 1),
+    ],
+)
+def test_a_file_of_record_is_believed_as_its_run_is(
+    tmp_path: Path, verdicts: Sequence[Validity], lost: int
+) -> None:
+    """One sound repeat was enough for it, and a failed one cast no doubt."""
+    for day in (1, 2):
+        repeats = [
+            measured("vllm", n, day=day, step=10 + n, validity=verdict)
+            for n, verdict in enumerate(verdicts)
+        ]
+        repeats += [measured("vllm", 10 + n, day=day, status="failed") for n in range(lost)]
+        run = run_of(tmp_path / "runs" / str(day), *repeats)
+        write_record(tmp_path / "kept" / f"{day}.parquet", reduce_run(run, quantities()))
+    (told,), (whole,) = (history([tmp_path / name], TPOT).series for name in ("kept", "runs"))
+    for mine, theirs in ((told.points, whole.points), (told.doubted, whole.doubted)):
+        assert [p.value for p in mine] == pytest.approx([p.value for p in theirs])
+    assert len(whole.points) + len(whole.doubted) == 2
+
+
+def test_a_file_of_record_that_broke_a_promise_is_doubted_as_its_run_is() -> None:
+    told = {"numbers": {"tpot_s_p50": 0.01}, "broken_promise": "not-lossless: 1 of 30"}
+    records = [everywhere(a_run(f"2026-01-0{day}"), **told) for day in (1, 2)]
+    (series,) = history([], TPOT, records=records).series
+    assert (series.points, len(series.doubted)) == ([], 2)
