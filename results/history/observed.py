@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -146,12 +147,17 @@ def _paths(folders: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
     for folder in folders:
         own = [folder]
         if folder.is_dir() and not (folder / "experiment.yaml").exists():
-            below = sorted(path.parent for path in folder.glob("*/experiment.yaml"))
+            # what a folder without permission holds is told by who tries to read it
+            below = sorted(path for path in folder.iterdir() if path.is_dir() and _may_be_run(path))
             own = [*below, *sorted(folder.glob(f"*{RECORD}"))] or [folder]
         for path in own:
             if path.resolve() not in seen:
                 seen.add(path.resolve())
                 yield path, path == folder
+
+
+def _may_be_run(folder: Path) -> bool:
+    return not os.access(folder, os.X_OK) or (folder / "experiment.yaml").exists()
 
 
 def _of_path(path: Path, names: Collection[str]) -> ObservedRun | None:

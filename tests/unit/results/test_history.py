@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -122,16 +123,21 @@ def test_a_run_that_may_not_be_read_stops_no_others(
 ) -> None:
     folder = write_runs(tmp_path, 3)
     locked, load = min(folder.iterdir()), results.load
+    shut = tmp_path / "shut"
+    shut.mkdir()
 
     def refusing(path: Path) -> results.Run:
-        if path == locked:
+        if path in (locked, shut):
             raise PermissionError(errno.EACCES, "Permission denied", str(path / "trials"))
         return load(path)
 
     monkeypatch.setattr(results, "load", refusing)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != shut)
     found = history([folder], TPOT)
     assert len(found.runs) == 2
-    assert found.left_out == [f"left out: {locked}/trials: Permission denied"]
+    assert found.left_out == [
+        f"left out: {path}/trials: Permission denied" for path in (locked, shut)
+    ]
     with pytest.raises(PermissionError):
         history([locked, folder], TPOT)
 
