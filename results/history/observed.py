@@ -179,17 +179,17 @@ def _of_run(run: Run, names: Collection[str]) -> ObservedRun:
         info = one.record.backend
         version = info.version if info is not None else ""
         doubted = {name for name in values if not _holds(row, name)}
-        measured = [_measured(stored.record) for stored in repeats]
-        name = cell_name(one.record.trial)
+        name = cell_name(one.record.trial, run.experiment)
+        measured = [_measured(name, stored.record) for stored in repeats]
         cells.append(_observation(name, fields, version, values, doubted, measured))
     mark = RunMark(run.path, first.started_at, first.environment.get("commit"))
     return ObservedRun(mark, cells)
 
 
-def _measured(record: TrialRecord) -> _Measurement:
+def _measured(cell: CellName, record: TrialRecord) -> _Measurement:
     environment = record.environment
     return _Measurement(
-        cell_name(record.trial),
+        cell,
         own_repeat(record.trial),
         environment.get("fingerprint"),
         environment.get("invocation"),
