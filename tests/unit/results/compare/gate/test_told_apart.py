@@ -14,10 +14,13 @@ from harness.core.nouns import TrialRecord, Workload, to_json
 from results.compare.gate.calibration import calibrated
 from results.compare.gate.comparison import compare_runs
 from results.compare.gate.extraction import reduce_run
+from results.compare.gate.identity import MEASURED, check_two_runs
 from results.compare.gate.margins import GateRules, MarginRule
 from results.compare.gate.quantities import quantities
 from results.compare.gate.record_file import read_record, write_record
+from results.compare.gate.reduced import ReducedRun
 from tests.support.results.make_trials import record, trial
+from tests.support.results.reduced_runs import a_run, changed, everywhere
 from tests.support.results.stored_runs import answer, run_of
 
 TPOT = GateRules((MarginRule("tpot_s", 0.05),))
@@ -93,3 +96,38 @@ def test_a_folder_of_two_machines_says_what_differs(tmp_path: Path) -> None:
     both = reduce_run(run_of(tmp_path, *here, *there), ["tpot_s"])
     with pytest.raises(UserError, match="is there twice: they differ in cores; expected"):
         both.cells()
+
+
+def begun(run: ReducedRun) -> ReducedRun:
+    """All its trials in one second, with the times of `a_run`."""
+    return ReducedRun(
+        run.where,
+        [
+            dataclasses.replace(
+                trial,
+                started="2026-01-01T00:00:00+00:00",
+                invocation="one",
+                values={MEASURED: trial.values["tpot_s"]},
+            )
+            for trial in run.trials
+        ],
+    )
+
+
+def test_a_run_is_not_compared_with_itself() -> None:
+    """It passed, as run side by side."""
+    base = begun(a_run())
+    with pytest.raises(UserError, match=r"^kept: NEW is BASE: these trials are those of BASE; exp"):
+        check_two_runs(base, dataclasses.replace(base, where="kept"))
+    crashed = changed(base, 1, status="failed", values={})
+    with pytest.raises(UserError, match="NEW is BASE"):
+        check_two_runs(crashed, crashed)
+
+
+def test_two_versions_that_run_side_by_side_are_two_runs() -> None:
+    """Short trials begin in the same second."""
+    base, new = begun(a_run()), begun(a_run("NEW", seed=1))
+    check_two_runs(base, new)
+    check_two_runs(base, ReducedRun("NEW", [*new.trials[:1], *base.trials[1:]]))
+    older = everywhere(base, started=None)
+    check_two_runs(older, older)
