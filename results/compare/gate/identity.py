@@ -100,9 +100,18 @@ def check_alike(base: ReducedRun, new: ReducedRun, allowed: Collection[str]) -> 
         told = ", ".join(f"{name} ({_shown(*differ[name])})" for name in refused)
         raise UserError(
             f"{base.where} and {new.where} may not be compared, they differ in {told}; "
-            f"'--allow {refused[0]}' compares them all the same"
+            f"'{_allowing(refused)}' compares them all the same"
         )
     return frozenset(differ)
+
+
+def _allowing(names: Collection[str]) -> str:
+    """The options that allow all of these fields."""
+    found = list(names)
+    for group, fields in GROUPS.items():
+        if len(found) - len(others := [name for name in found if name not in fields]) > 1:
+            found = [group, *others]
+    return " ".join(f"--allow {name}" for name in found)
 
 
 def check_two_runs(base: ReducedRun, new: ReducedRun) -> None:
