@@ -125,7 +125,7 @@ def _each_once(found: Iterable[ObservedRun]) -> tuple[list[ObservedRun], list[st
     left_out: list[str] = []
     seen: dict[_Measurement, Path] = {}
     for one in sorted(found, key=lambda one: (-trials(one), *in_order(one))):
-        cells = [cell for cell in one.cells if cell.trials.isdisjoint(seen)]
+        cells = [cell for cell in one.cells if seen.keys().isdisjoint(cell.trials)]
         if cells:
             kept.append(ObservedRun(one.mark, cells))
         if less := len(one.cells) - len(cells):
