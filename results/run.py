@@ -43,7 +43,13 @@ def load(
     Raises `UserError` when it is missing, is no results folder, or holds a broken record and
     nobody is to be told.
     """
-    return Run(Path(directory), damaged, every_byte)
+    path = Path(directory)
+    if path.is_file():
+        raise UserError(
+            f"{path}: a file; expected a folder that 'run' has written (one of record is for "
+            "'compare' and 'history')"
+        )
+    return Run(path, damaged, every_byte)
 
 
 class Run:

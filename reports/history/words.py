@@ -26,6 +26,7 @@ def lead(found: History) -> str:
 def remarks(found: History) -> Iterator[str]:
     """What could not be looked at."""
     yield from found.left_out
+    yield from _lost(found)
     short = sum(len(one.points) < found.fewest for one in found.series)
     if short:
         longest = max(len(one.points) for one in found.series)
@@ -33,6 +34,18 @@ def remarks(found: History) -> Iterator[str]:
             f"{short} of {counted(len(found.series), 'series', 'series')} cannot show a change: at "
             f"this significance it takes {found.fewest} runs, the longest has {longest}"
         )
+
+
+def _lost(found: History) -> Iterator[str]:
+    """Of each cell that failed when it ran last, what it has no value of."""
+    places = {mark: place for place, mark in enumerate(found.runs)}
+    lost: dict[tuple[str, RunMark], list[str]] = {}
+    for one in found.series:
+        newest = max(one.marks, key=places.__getitem__)
+        if newest not in {point.mark for point in (*one.points, *one.doubted)}:
+            lost.setdefault((series_name(one), newest), []).append(one.key)
+    for (name, newest), keys in lost.items():
+        yield f"{name}: no {', '.join(keys)} in its newest run, {run_name(newest)}"
 
 
 def series_name(one: MetricSeries) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,11 +14,13 @@ import numpy as np
 
 import results
 from harness.core.errors import UserError
-from harness.core.nouns import canonical_json
+from harness.core.nouns import TrialRecord, canonical_json
 from results import registry
+from results.compare.gate.extraction import own_repeat
 from results.compare.gate.identity import DURATION, FIELDS, MACHINE, PACKAGES, REPLAY, identity
 from results.compare.gate.record_file import read_record
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial, cell_name
+from results.compare.pooling import SOUND_REPEATS
 from results.compare.quality import without_quality
 from results.goodput.stored import without_probes
 from results.run import Run
@@ -40,6 +43,17 @@ class RunMark:
     """The harness's own, "+" for a checkout with changes."""
 
 
+class _Measurement(NamedTuple):
+    """One trial as it was measured once, by what runs and files of record both tell of it."""
+
+    cell: CellName
+    repeat: int
+    fingerprint: str | None
+    invocation: str | None
+    """Two machines begin the same trial in one second when one clock starts both."""
+    started: str
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """One cell of one run."""
@@ -57,17 +71,8 @@ class Observation:
     """By names of `show --json`; what is defined."""
     doubted: Collection[str]
     """Names of those that are not sound."""
-
-
-class _Measurement(NamedTuple):
-    """One trial as it was measured once, by what runs and files of record both tell of it."""
-
-    cell: CellName
-    repeat: int
-    fingerprint: str | None
-    invocation: str | None
-    """Two machines begin the same trial in one second when one clock starts both."""
-    started: str
+    trials: frozenset[_Measurement]
+    """By which a copy of a run is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +81,6 @@ class ObservedRun:
 
     mark: RunMark
     cells: list[Observation]
-    trials: frozenset[_Measurement]
-    """By which a copy of a run is known."""
 
 
 def observed_runs(
@@ -90,23 +93,52 @@ def observed_runs(
     for path, is_named in _paths(folders):
         try:
             one = _of_path(path, names)
-        except UserError as error:
+        except (UserError, OSError) as error:
             if is_named:
                 raise
-            left_out.append(f"left out: {error}")
+            left_out.append(f"left out: {_told(error, path)}")
             continue
         if one is not None:
             found.append(one)
     found += [_of_record(run, names) for run in records]
+    kept, doubled = _each_once(found)
+    return kept, left_out + doubled
+
+
+def _told(error: Exception, path: Path) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or path}: {error.strerror or error}"
+    return str(error)
+
+
+def _each_once(found: Iterable[ObservedRun]) -> tuple[list[ObservedRun], list[str]]:
+    """The runs, the oldest first, each without the cells that another one has trials of: of a run
+    and a part of it the run is kept. And sentences on what is left out."""
+
+    def in_order(one: ObservedRun) -> tuple[str, str]:
+        return one.mark.started, str(one.mark.folder)
+
+    def trials(one: ObservedRun) -> int:
+        return sum(len(cell.trials) for cell in one.cells)
+
     kept: list[ObservedRun] = []
-    seen: dict[_Measurement, ObservedRun] = {}
-    for one in sorted(found, key=lambda one: (one.mark.started, str(one.mark.folder))):
-        if before := next((seen[trial] for trial in one.trials if trial in seen), None):
-            left_out.append(f"left out: {one.mark.folder} holds trials of {before.mark.folder}")
-            continue
-        kept.append(one)
-        seen.update(dict.fromkeys(one.trials, one))
-    return kept, left_out
+    left_out: list[str] = []
+    seen: dict[_Measurement, Path] = {}
+    for one in sorted(found, key=lambda one: (-trials(one), *in_order(one))):
+        cells = [cell for cell in one.cells if seen.keys().isdisjoint(cell.trials)]
+        if cells:
+            kept.append(ObservedRun(one.mark, cells))
+        if less := len(one.cells) - len(cells):
+            folders = sorted(
+                {str(seen[t]) for cell in one.cells for t in cell.trials & seen.keys()}
+            )
+            some = f"{less} of {len(one.cells)} cells of " * bool(cells)
+            left_out.append(
+                f"left out: {some}{one.mark.folder} holds trials of {', '.join(folders)}"
+            )
+        for cell in cells:
+            seen.update(dict.fromkeys(cell.trials, one.mark.folder))
+    return sorted(kept, key=in_order), left_out
 
 
 def _paths(folders: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
@@ -115,12 +147,17 @@ def _paths(folders: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
     for folder in folders:
         own = [folder]
         if folder.is_dir() and not (folder / "experiment.yaml").exists():
-            below = sorted(path.parent for path in folder.glob("*/experiment.yaml"))
+            # what a folder without permission holds is told by who tries to read it
+            below = sorted(path for path in folder.iterdir() if path.is_dir() and _may_be_run(path))
             own = [*below, *sorted(folder.glob(f"*{RECORD}"))] or [folder]
         for path in own:
             if path.resolve() not in seen:
                 seen.add(path.resolve())
                 yield path, path == folder
+
+
+def _may_be_run(folder: Path) -> bool:
+    return not os.access(folder, os.X_OK) or (folder / "experiment.yaml").exists()
 
 
 def _of_path(path: Path, names: Collection[str]) -> ObservedRun | None:
@@ -135,52 +172,55 @@ def _of_run(run: Run, names: Collection[str]) -> ObservedRun:
     by_key = {one.record.key: one for one in run.stored}
     cells = []
     for row in run.evaluated["cells"]:
-        one = by_key[row["keys"][0]]
+        repeats = [by_key[key] for key in row["keys"]]
+        one = repeats[0]
         fields = _fields(run, one)
         values = {name: float(row[name]) for name in names if _is_number(row.get(name))}
         info = one.record.backend
         version = info.version if info is not None else ""
         doubted = {name for name in values if not _holds(row, name)}
-        name = cell_name(one.record.trial)
-        cells.append(_observation(name, fields, version, values, doubted))
-    records = [one.record for one in run.stored]
-    trials = frozenset(
-        _Measurement(
-            cell_name(one.trial),
-            one.trial.repeat,
-            one.environment.get("fingerprint"),
-            one.environment.get("invocation"),
-            one.started_at,
-        )
-        for one in records
-    )
+        name = cell_name(one.record.trial, run.experiment)
+        measured = [_measured(name, stored.record) for stored in repeats]
+        cells.append(_observation(name, fields, version, values, doubted, measured))
     mark = RunMark(run.path, first.started_at, first.environment.get("commit"))
-    return ObservedRun(mark, cells, trials)
+    return ObservedRun(mark, cells)
+
+
+def _measured(cell: CellName, record: TrialRecord) -> _Measurement:
+    environment = record.environment
+    return _Measurement(
+        cell,
+        own_repeat(record.trial),
+        environment.get("fingerprint"),
+        environment.get("invocation"),
+        record.started_at,
+    )
 
 
 def _of_record(run: ReducedRun, names: Collection[str]) -> ObservedRun:
-    """Medians over the sound repeats of each cell. A record of before it told when it was measured
-    stands first."""
+    """Medians over the repeats of each cell that are used, by the rule of `CellRepeats`. A record
+    of before it told when it was measured stands first."""
     cells = []
     for name, repeats in run.cells().items():
         ended = [one for one in repeats if one.ended_well]
-        sound = [one for one in ended if one.sound]
+        used = [one for one in ended if not one.is_disturbed]
+        if len(used) < SOUND_REPEATS:
+            used = ended
         values = {}
         for key in names:
-            each = [v for one in sound or ended if (v := _value(one, key)) is not None]
+            each = [v for one in used if (v := _value(one, key)) is not None]
             if each:
                 values[key] = statistics.median(each)
-        doubted = [] if sound else list(values)
-        cells.append(_observation(name, repeats[0].identity, "", values, doubted))
+        is_void = len(ended) < len(repeats) or any(t.doubt or t.broken_promise for t in used)
+        measured = [
+            _Measurement(name, t.repeat, t.fingerprint, t.invocation, t.started or run.where)
+            for t in repeats
+        ]
+        doubted = list(values) if is_void else []
+        cells.append(_observation(name, repeats[0].identity, "", values, doubted, measured))
     started = min((one.started for one in run.trials if one.started), default="")
     commit = next((one.commit for one in run.trials if one.commit), None)
-    trials = frozenset(
-        _Measurement(
-            one.cell, one.repeat, one.fingerprint, one.invocation, one.started or run.where
-        )
-        for one in run.trials
-    )
-    return ObservedRun(RunMark(Path(run.where), started, commit), cells, trials)
+    return ObservedRun(RunMark(Path(run.where), started, commit), cells)
 
 
 def _value(trial: ReducedTrial, key: str) -> float | None:
@@ -197,6 +237,7 @@ def _observation(
     version: str,
     values: Mapping[str, float],
     doubted: Collection[str],
+    measured: Iterable[_Measurement],
 ) -> Observation:
     # what records of before it was known do not tell would begin another series
     left_out = {*_NEW_VERSIONS, DURATION}
@@ -205,7 +246,7 @@ def _observation(
     host = canonical_json({name: same[name] for name in MACHINE if name in same})
     return Observation(
         cell, canonical_json(same), host, _machine(fields), _versions(cell, fields, version),
-        values, doubted,
+        values, doubted, frozenset(measured),
     )  # fmt: skip
 
 

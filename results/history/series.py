@@ -44,11 +44,8 @@ class MetricSeries:
     points: list[HistoryPoint]
     doubted: list[HistoryPoint]
     """Whose trials are not sound: no change is looked for in them."""
-
-    @property
-    def marks(self) -> set[RunMark]:
-        """The runs that have it, sound or not."""
-        return {point.mark for point in (*self.points, *self.doubted)}
+    marks: Set[RunMark]
+    """The runs that tried the cell's work, though all trials of it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +202,17 @@ def _series(
     runs: Sequence[ObservedRun], wanted: Sequence[tuple[str, Metric]], unsound: bool
 ) -> list[MetricSeries]:
     found: dict[tuple[str, CellName, str], MetricSeries] = {}
+    tried: dict[tuple[CellName, str], set[RunMark]] = {}
     for run in runs:
         for one in run.cells:
+            marks = tried.setdefault((one.cell, one.same), set())
+            marks.add(run.mark)
             for key, metric in wanted:
                 if key not in one.values:
                     continue
                 series = found.setdefault(
                     (key, one.cell, one.same),
-                    MetricSeries(one.cell, metric, key, one.host, one.machine, [], []),
+                    MetricSeries(one.cell, metric, key, one.host, one.machine, [], [], marks),
                 )
                 point = HistoryPoint(run.mark, one.values[key], one.versions)
                 believed = unsound or key not in one.doubted

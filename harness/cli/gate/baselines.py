@@ -32,7 +32,7 @@ class BaselineStore(Protocol):
     """Files of record, named by the fingerprints of machines."""
 
     def machines(self) -> list[str]:
-        """Whose baselines there are."""
+        """Whose baselines there are. Raises `UserError`."""
 
     def read(self, machine: str) -> ReducedRun:
         """Raises `UserError`."""
@@ -59,8 +59,13 @@ class FolderBaselines:
 
     def machines(self) -> list[str]:
         """As `BaselineStore`."""
-        files = self.path.glob(f"*{SUFFIX}") if self.path.is_dir() else ()
-        return sorted(path.stem for path in files)
+        try:
+            return sorted(path.stem for path in self.path.iterdir() if path.suffix == SUFFIX)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            told = f"{error.strerror}; expected a folder of baselines"
+            raise UserError(f"{self.path}: {told}") from None
 
     def read(self, machine: str) -> ReducedRun:
         """As `BaselineStore`."""
@@ -73,6 +78,7 @@ class FolderBaselines:
     def write(self, machine: str, run: ReducedRun) -> str:
         """As `BaselineStore`."""
         path = self.path / _file(machine)
+        self.machines()  # says in words what is no folder
         write_record(path, run)
         return str(path)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +15,6 @@ from harness.core.errors import UserError
 
 if TYPE_CHECKING:
     from results.compare.gate.decision import Decision
-    from results.compare.gate.margins import GateRules
     from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
 
 GIT = "git:"
@@ -104,12 +103,13 @@ def _decided(
     """The verdict; where asked to, what does not pass is run once more before it."""
     from harness.cli.gate.gate_file import read_rules
     from results.compare.gate.comparison import compare_runs
-    from results.compare.gate.identity import check_allowed
+    from results.compare.gate.identity import MEASURED, check_allowed, check_two_runs
     from results.compare.gate.margins import DEFAULTS
 
     allowed = check_allowed(allow)
     rules = read_rules(gate) if gate is not None else DEFAULTS
-    base, new = _both(first, second, store, rules)
+    base, new = _both(first, second, store, {*rules.names, MEASURED})
+    check_two_runs(base, new)
     decision = compare_runs(base, new, rules, allowed)
     if not confirm or decision.verdict == "pass":
         return decision
@@ -139,19 +139,19 @@ def read_side(path: Path, names: Iterable[str]) -> ReducedRun:
 
 
 def _both(
-    first: Path, second: Path | None, store: str | None, rules: GateRules
+    first: Path, second: Path | None, store: str | None, names: Collection[str]
 ) -> tuple[ReducedRun, ReducedRun]:
     if store is None:
         if second is None:
             raise UserError("compare: expected BASE and NEW, or --baseline-store DIR and NEW")
         if first.exists() and second.exists() and first.samefile(second):
             raise UserError(f"compare: {first} and {second} are the same: expected two runs")
-        return read_side(first, rules.names), read_side(second, rules.names)
+        return read_side(first, names), read_side(second, names)
     if second is not None:
         raise UserError("--baseline-store: expected NEW alone beside it, found two runs")
     from harness.cli.gate.baselines import open_store
 
-    new = read_side(first, rules.names)
+    new = read_side(first, names)
     machine, kept = _machine(new), open_store(store)
     known = kept.machines()
     if machine not in known:

@@ -13,6 +13,7 @@ from harness.cli import wiring
 from harness.cli.against.checkout import find_checkout
 from harness.cli.against.paired_run import BASE, NEW, run_against, tell
 from harness.core.errors import UserError
+from harness.core.nouns import to_json
 from harness.experiment.config import load_experiment
 from harness.measure.machine.environment import environment
 from results.compare.gate.decision import Decision
@@ -43,8 +44,10 @@ def confirm(
     if not experiment_file.is_file():
         raise UserError(f"--confirm: {new}: expected a run folder, with its experiment.yaml")
     experiment = wiring.resolve(load_experiment(experiment_file, wiring.known()))
-    trials = [trial for trial in experiment.trials() if cell_name(trial) in decision.doubtful]
-    cells = {cell_name(trial) for trial in trials}
+    asked = to_json(experiment)
+    named = [(cell_name(trial, asked), trial) for trial in experiment.trials()]
+    trials = [trial for cell, trial in named if cell in decision.doubtful]
+    cells = {cell for cell, _ in named if cell in decision.doubtful}
     if missing := decision.doubtful - decision.lacking - cells:
         raise UserError(
             f"--confirm: {experiment_file} does not have the cell {min(missing).label()}"
@@ -75,7 +78,11 @@ def confirmed(decision: Decision, before: Decision, cells: Collection[CellName])
 def _only(folder: Path, cells: Collection[CellName]) -> Run:
     """A run as if no other cells were stored: those of a former call may be half done."""
     run = results.load(folder)
-    others = {s.record.key for s in run.stored if cell_name(s.record.trial) not in cells}
+    others = {
+        stored.record.key
+        for stored in run.stored
+        if cell_name(stored.record.trial, run.experiment) not in cells
+    }
     return run.without(others)
 
 

@@ -145,11 +145,11 @@ def unequal_work(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> f
 
 
 def p_same_answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> float | None:
-    """The chance that answers of one kind differ between the runs as much as these do; None where
-    no request's were told in every repeat."""
+    """The chance that answers of one kind differ between the runs as much as these do, of requests
+    that every repeat of BASE answered; None where no such request's were told in every repeat."""
     ids = base[0].ids
     found = np.array([_digests(trial, ids) for trial in (*base, *new)])
-    known = ~(found == UNKNOWN_ANSWER).any(axis=0)
+    known = (found[: len(base)] > NO_ANSWER).all(axis=0) & (found != UNKNOWN_ANSWER).all(axis=0)
     if not known.any():
         return None
     rows = data_rows(ids)

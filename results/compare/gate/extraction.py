@@ -58,21 +58,23 @@ def reduce_run(run: Run, names: Iterable[str]) -> ReducedRun:
         group = make_group(members, run.experiment)
         for member in _standing(members):
             parts = run.store.read_code(str(member.stored.code)) or {}
-            found.append(_reduced(member, group, wanted, parts))
+            cell = cell_name(member.trial, run.experiment)
+            found.append(_reduced(cell, member, group, wanted, parts))
     return ReducedRun(where, found)
 
 
-def _own_repeat(trial: Trial) -> int:
+def own_repeat(trial: Trial) -> int:
     """The repeat of the experiment that a trial is, or was measured in the place of."""
     first = stands_in_for(trial.repeat)
     return trial.repeat if first is None else first
 
 
 def _standing(members: Iterable[Member]) -> list[Member]:
-    """One trial for each repeat of a cell: the disturbed one's stand-in where that is sound."""
-    found: dict[tuple[CellName, int], Member] = {}
+    """One trial for each repeat of a cell of a group: the disturbed one's stand-in where that is
+    sound."""
+    found: dict[tuple[str, int], Member] = {}
     for member in sorted(members, key=lambda one: one.trial.repeat):
-        place = cell_name(member.trial), _own_repeat(member.trial)
+        place = member.trial.engine_key(), own_repeat(member.trial)
         before, after = found.get(place), member.stored.record
         if before is None or (after.validity.valid and not before.stored.record.validity.valid):
             found[place] = member
@@ -86,10 +88,10 @@ def check_whole(run: Run) -> None:
     for stored in run.stored:
         trial, machine = stored.record.trial, stored.record.environment.get("fingerprint")
         if codes.setdefault(replace(trial, repeat=0).key(str(machine)), stored.code) != stored.code:
+            cell = cell_name(trial, run.experiment)
             raise UserError(
-                f"{run.path}: half a run: repeats of {cell_name(trial).label()} were run by "
-                "several versions of the code; 'run' measures those of older ones again, "
-                "'--fresh' all"
+                f"{run.path}: half a run: repeats of {cell.label()} were run by several versions "
+                "of the code; 'run' measures those of older ones again, '--fresh' all"
             )
     repeats = run.experiment.get("repeats")
     if not isinstance(repeats, int):
@@ -97,8 +99,8 @@ def check_whole(run: Run) -> None:
     cells: dict[Any, set[int]] = {}
     for stored in run.stored:
         trial = stored.record.trial
-        key = cell_name(trial), trial.workload.checksum
-        cells.setdefault(key, set()).add(_own_repeat(trial))
+        key = cell_name(trial, run.experiment), trial.workload.checksum
+        cells.setdefault(key, set()).add(own_repeat(trial))
     if short := [key for key, found in cells.items() if len(found) < repeats]:
         raise UserError(
             f"{run.path}: half a run: {len(short)} of {len(cells)} cells have fewer than "
@@ -123,6 +125,7 @@ def answer_digests(requests: RequestArrays) -> Ints:
 
 
 def _reduced(
+    cell: CellName,
     member: Member,
     group: ComparableTrials,
     wanted: Collection[GateQuantity],
@@ -137,8 +140,8 @@ def _reduced(
         found = {q.name: of_the_trial(q, inputs) for q in wanted if q.is_of_a_trial}
         numbers = {name: value for name, value in found.items() if value is not None}
     return ReducedTrial(
-        cell=cell_name(record.trial),
-        repeat=_own_repeat(record.trial),
+        cell=cell,
+        repeat=own_repeat(record.trial),
         status=record.status,
         doubt=_doubt(record.validity),
         lossless=record.backend is not None and record.backend.lossless is True,

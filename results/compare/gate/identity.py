@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness.core.errors import UserError, nearest
 from harness.core.nouns import Trial, canonical_json, to_json
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
@@ -42,6 +44,8 @@ LATER = (REPLAY, DURATION)
 """Fields that records of before them do not tell; they may be compared with any."""
 FIELDS = (*MACHINE, *(f"packages.{name}" for name in PACKAGES), *_TRIAL, *LATER)
 """All that can be allowed to differ, beside `ANSWERS` and `UNSOUND`."""
+MEASURED = "ttft_s"
+"""Times that no two trials share."""
 GROUPS = {"machine": FIELDS[: len(MACHINE) + len(PACKAGES)]}
 """Names for several of them."""
 _LONGEST = 60
@@ -96,9 +100,45 @@ def check_alike(base: ReducedRun, new: ReducedRun, allowed: Collection[str]) -> 
         told = ", ".join(f"{name} ({_shown(*differ[name])})" for name in refused)
         raise UserError(
             f"{base.where} and {new.where} may not be compared, they differ in {told}; "
-            f"'--allow {refused[0]}' compares them all the same"
+            f"'{_allowing(refused)}' compares them all the same"
         )
     return frozenset(differ)
+
+
+def _allowing(names: Collection[str]) -> str:
+    """The options that allow all of these fields."""
+    found = list(names)
+    for group, fields in GROUPS.items():
+        if len(found) - len(others := [name for name in found if name not in fields]) > 1:
+            found = [group, *others]
+    return " ".join(f"--allow {name}" for name in found)
+
+
+def check_two_runs(base: ReducedRun, new: ReducedRun) -> None:
+    """Raise `UserError` where each trial that both have is one measurement, so that NEW could be
+    no worse: the run that the baseline was made of, or a copy. Some may be: what an edit does not
+    concern is not run again. Both have to be reduced with `MEASURED`."""
+    theirs = {(trial.cell, trial.repeat): trial for trial in new.trials}
+    pairs = [
+        (one, other)
+        for one in base.trials
+        if (other := theirs.get((one.cell, one.repeat))) and one.ended_well and other.ended_well
+    ]
+    if pairs and all(_is_one_measurement(*pair) for pair in pairs):
+        raise UserError(
+            f"{new.where}: NEW is BASE: these trials are those of {base.where}; expected two runs"
+        )
+
+
+def _is_one_measurement(one: ReducedTrial, other: ReducedTrial) -> bool:
+    """Versions that run side by side begin in one second and in one call of `run`."""
+    mine, theirs = ((t.started, t.invocation, t.fingerprint) for t in (one, other))
+    if one.started is None or mine != theirs:
+        return False
+    times, others = (t.values.get(MEASURED) for t in (one, other))
+    if times is None or others is None:
+        return False
+    return bool(np.array_equal(times, others, equal_nan=True))
 
 
 def check_one_version(run: ReducedRun) -> None:

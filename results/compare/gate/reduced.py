@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.nouns import Trial, canonical_json, to_json
-from results.compare.reasons import FAILURES
+from results.compare.reasons import FAILURES, PASSING, REMARKS
 from results.metrics.arrays import Floats, Ints
 
 FEW_FAILED = 0.05
@@ -83,8 +83,17 @@ class ReducedTrial:
     @property
     def is_usable(self) -> bool:
         """Whether they may be beside those of another run on this machine: sound, or with few
-        requests failed and nothing else to doubt."""
-        return self.sound or (self.doubt == FAILURES and share_failed([self]) <= FEW_FAILED)
+        requests failed and nothing else to doubt; remarks are in valid trials too."""
+        return self.sound or (self._doubts == {FAILURES} and share_failed([self]) <= FEW_FAILED)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether it is not sound, and only for what may pass when it is measured again."""
+        return not self.sound and self._doubts <= PASSING
+
+    @property
+    def _doubts(self) -> set[str]:
+        return set(self.doubt.split(", ")) - REMARKS
 
     @property
     def ended_well(self) -> bool:
@@ -114,8 +123,9 @@ class ReducedRun:
             others = found.setdefault(trial.cell, [])
             if others and others[-1].repeat == trial.repeat:
                 raise UserError(
-                    f"{self.where}: repeat {trial.repeat} of {trial.cell.label()} is there twice; "
-                    "expected one run of one version (data sources or code differ)"
+                    f"{self.where}: repeat {trial.repeat} of {trial.cell.label()} is there twice: "
+                    f"they differ in {_differing(others[-1], trial)}; expected one run of one "
+                    "version on one machine"
                 )
             others.append(trial)
         return found
@@ -136,9 +146,10 @@ def share_failed(trials: Sequence[ReducedTrial]) -> float:
     return failed / asked if asked else 0.0
 
 
-def cell_name(trial: Trial) -> CellName:
-    """The cell that a trial is a repeat of."""
-    options = to_json(trial.workload.options)
+def cell_name(trial: Trial, experiment: Mapping[str, Any]) -> CellName:
+    """The cell that a trial is a repeat of. Where its experiment, as it was resolved, has its
+    workload several times, that says what these differ in."""
+    options = {**to_json(trial.workload.options), **_of_several(trial, experiment)}
     workload = trial.workload.name + (f" {canonical_json(options)}" if options else "")
     return CellName(
         trial.model.label(),
@@ -147,3 +158,25 @@ def cell_name(trial: Trial) -> CellName:
         trial.backend,
         canonical_json(to_json(trial.options)),
     )
+
+
+def _of_several(trial: Trial, experiment: Mapping[str, Any]) -> dict[str, Any]:
+    own = trial.workload
+    asked = {"max_new_tokens": trial.max_new_tokens, "rows": own.rows, "source": own.source}
+    same = [
+        {**choice, **choice["workload"]}
+        for choice in experiment.get("workloads", ())
+        if choice["workload"]["name"] == own.name
+        and choice["workload"].get("options", {}) == to_json(own.options)
+    ]
+    return {
+        key: value for key, value in asked.items() if len({choice.get(key) for choice in same}) > 1
+    }
+
+
+def _differing(one: ReducedTrial, other: ReducedTrial) -> str:
+    """The fields of `identity` in which they do, else what else may."""
+    names = [name for name, value in one.identity.items() if other.identity.get(name) != value]
+    if not names and one.fingerprint != other.fingerprint:
+        names = ["fingerprint"]
+    return ", ".join(names) or "data sources or code"

@@ -55,6 +55,9 @@ def test_a_store_keeps_a_baseline_for_this_machine(runs: Path) -> None:
     assert compare("--update", "base", *HOW).returncode == 0
     done = compare("same", "--gate", "answers.yaml")
     assert done.returncode == 0, done.stderr
+    itself = compare("base", "--gate", "answers.yaml")
+    assert itself.returncode == 2
+    assert "base: NEW is BASE: these trials are those of kept/" in itself.stderr
 
 
 def test_a_baseline_that_shows_nothing_does_not_replace_one(tmp_path: Path) -> None:
@@ -85,13 +88,14 @@ def test_what_is_not_compared_is_in_the_files_of_a_ci_too(runs: Path) -> None:
 def test_a_record_with_a_cell_that_failed_is_written_with_a_warning(tmp_path: Path) -> None:
     backends = [{**QUICK, "label": "ill", "fault": "start"}, QUICK]
     file = write(tmp_path, backends=backends, repeats=2)
-    assert decodebench("run", file, "--out", "ill", cwd=tmp_path).returncode == 4
+    for name in ("ill", "again"):
+        assert decodebench("run", file, "--out", name, cwd=tmp_path).returncode == 4
     compare = partial(here, "compare", cwd=tmp_path)
     done = compare("ill", "--record", "record")
     assert done.returncode == 0, done.stderr
     warning = "warning: 1 of 2 cells have no trial that ended well, and nothing will be shown of"
     assert warning in done.stderr
-    compared = compare("record", "ill", *HOW)
+    compared = compare("record", "again", *HOW)
     assert compared.returncode == 3, "it failed in both: nothing is shown of it"
     assert "no trial of BASE ended well: " in compared.stdout
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -114,6 +116,30 @@ def test_a_copy_of_a_run_counts_once_and_a_broken_one_stops_nothing(tmp_path: Pa
     assert broken in list(remarks(found))
     with pytest.raises(UserError, match="broken"):
         history([*some, folder / "broken"], TPOT)
+
+
+def test_a_run_that_may_not_be_read_stops_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_runs(tmp_path, 3)
+    locked, load = min(folder.iterdir()), results.load
+    shut = tmp_path / "shut"
+    shut.mkdir()
+
+    def refusing(path: Path) -> results.Run:
+        if path in (locked, shut):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path / "trials"))
+        return load(path)
+
+    monkeypatch.setattr(results, "load", refusing)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != shut)
+    found = history([folder], TPOT)
+    assert len(found.runs) == 2
+    assert found.left_out == [
+        f"left out: {path}/trials: Permission denied" for path in (locked, shut)
+    ]
+    with pytest.raises(PermissionError):
+        history([locked, folder], TPOT)
 
 
 def test_runs_that_two_machines_began_in_one_second_are_no_copies(tmp_path: Path) -> None:

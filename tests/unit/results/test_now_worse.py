@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
+import results
 from harness.core.nouns import Load, Workload
+from reports.history.words import remarks
 from results.history.series import history
 from tests.support.results.history_runs import Slower, write_runs
 from tests.support.results.make_trials import generation, record, trial
@@ -131,3 +134,17 @@ def test_a_step_is_told_though_the_newest_trials_are_not_sound(tmp_path: Path) -
     found = history([folder], TPOT)
     assert sum(len(one.doubted) for one in found.series) == 1
     assert len(found.now_worse) == 2
+
+
+def test_a_step_is_told_though_what_got_worse_has_crashed_since(tmp_path: Path) -> None:
+    """It looked as if its experiment no longer had it."""
+    folder = write_runs(tmp_path, 24, lambda n, b: 1.2 if b == "vllm" and n >= 12 else 1.0)
+    newest = max(folder.iterdir(), key=lambda one: int(one.name.rpartition("-")[2]))
+    run = results.load(newest)
+    (stored,) = [one for one in run.stored if one.record.trial.backend == "vllm"]
+    crashed = dataclasses.replace(stored.record, status="failed", backend=None, generations=())
+    run.store.write(crashed)
+    found = history([folder], TPOT)
+    assert [one.series.cell.backend for one in found.now_worse] == ["vllm"]
+    told = "gsm8k, closed c=8, demo: vllm: no tpot_s_p50 in its newest run, c023"
+    assert told in list(remarks(found))

@@ -259,3 +259,7 @@ def test_a_record_that_a_run_is_replacing_is_left_out(
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a results folder"):
         results.load(tmp_path)
+    (tmp_path / "kept.parquet").write_bytes(b"PAR1")
+    told = r"kept\.parquet: a file; .* \(one of record is for 'compare' and 'history'\)"
+    with pytest.raises(UserError, match=told):
+        results.load(tmp_path / "kept.parquet")

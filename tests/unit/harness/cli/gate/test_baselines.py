@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from harness.cli.gate.baselines import former_baselines, open_store, read_from_git
 from harness.cli.gate.compare import read_side
 from harness.core.errors import UserError
+from results.compare.gate.record_file import write_record
 from results.compare.gate.reduced import ReducedRun
 from tests.support.results.reduced_runs import timed_run
 
@@ -174,6 +177,26 @@ def test_a_folder_does_the_same(tmp_path: Path) -> None:
     store.write("abc0abc0abc0", run_of(5))
     assert store.machines() == ["abc0abc0abc0"]
     assert times(store.read("abc0abc0abc0")) == 0.005
+
+
+def test_what_is_no_folder_is_no_store_without_a_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said to have none, which '--update' would store: there it could not be written."""
+    file = tmp_path / "kept.parquet"
+    write_record(file, run_of(5))
+    told = f"{file}: Not a directory; expected a folder of baselines"
+    with pytest.raises(UserError, match=told):
+        open_store(str(file)).machines()
+    with pytest.raises(UserError, match=told):
+        open_store(str(file)).write("abc0abc0abc0", run_of(5))
+
+    def refused(path: Path) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "listdir", refused)
+    with pytest.raises(UserError, match="Permission denied; expected a folder of baselines"):
+        open_store(str(tmp_path)).machines()
 
 
 @pytest.mark.parametrize(

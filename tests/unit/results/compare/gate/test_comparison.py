@@ -159,6 +159,24 @@ def test_what_differs_is_refused_by_name_unless_it_is_allowed() -> None:
         check_allowed(["gpu_drivers"])
 
 
+@pytest.mark.parametrize(
+    ("names", "advice"),
+    [
+        (["cpu"], "'--allow cpu'"),
+        (["cpu", "seed"], "'--allow cpu --allow seed'"),
+        (["cpu", "niceness", "packages.vllm"], "'--allow machine'"),
+        (["cpu", "niceness", "seed"], "'--allow machine --allow seed'"),
+    ],
+)
+def test_the_advice_of_a_refusal_is_enough(names: list[str], advice: str) -> None:
+    """It named the first field, and then the next one."""
+    new = everywhere(a_run("NEW", seed=1), identity={**IDENTITY, **dict.fromkeys(names, "other")})
+    with pytest.raises(UserError, match=f"{advice} compares them all the same"):
+        compare_runs(a_run(), new, TPOT)
+    told = advice.strip("'").replace("--allow", "").split()
+    compare_runs(a_run(), new, TPOT, check_allowed(told))
+
+
 def test_other_machines_are_compared_by_cell() -> None:
     new = everywhere(a_run("NEW", slower=0.0, seed=1), identity={**IDENTITY, "cpu": "other"})
     (row,) = compare_runs(a_run(), new, TPOT, ["cpu"]).rows

@@ -16,6 +16,7 @@ import results
 from harness.core.errors import UserError
 from harness.core.names import STAND_IN
 from harness.core.nouns import Load, TrialRecord, Validity
+from harness.measure.checks import check_trial
 from results.compare.gate import record_file
 from results.compare.gate.calibration import calibrated, margin_held, repeats_needed
 from results.compare.gate.comparison import compare_runs
@@ -25,7 +26,7 @@ from results.compare.gate.quantities import quantities
 from results.compare.gate.record_file import read_record, write_record
 from results.compare.intervals.crossed import crossed_mean
 from results.compare.intervals.student import t_quantile
-from tests.support.results.make_trials import generation, record, trial
+from tests.support.results.make_trials import generation, record, told, trial
 from tests.support.results.reduced_runs import timed_run, wandering
 from tests.support.results.stored_runs import run_of
 
@@ -96,6 +97,17 @@ def test_a_disturbed_repeat_is_the_one_that_was_measured_in_its_place(tmp_path: 
     assert [one.repeat for one in run.trials] == [0, 1, 2]
     assert not any(one.doubt for one in run.trials)
     np.testing.assert_allclose(run.trials[1].values["tpot_s"][:2], 0.012)
+
+
+def test_one_failed_request_of_twenty_leaves_a_trial_usable(tmp_path: Path) -> None:
+    """As a run tells it, with the remark that so few answers have no p99."""
+    many = [generation(f"r{n}", [5, 15]) for n in range(19)]
+    asked = trial(requests=20)
+    lost = [*many, generation("r19", [9], finished="error")]
+    found = check_trial(asked, lost, told("vllm", {}))
+    (only,) = reduce_run(run_of(tmp_path, record(asked, lost, validity=found)), ["tpot_s"]).trials
+    assert only.doubt == "failures, too-few-samples"
+    assert only.is_usable
 
 
 def test_half_a_run_and_an_empty_one_are_refused(tmp_path: Path) -> None:

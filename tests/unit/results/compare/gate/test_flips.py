@@ -11,7 +11,7 @@ from results.compare.gate.calibration import calibrated
 from results.compare.gate.comparison import compare_runs
 from results.compare.gate.decision import Decision
 from results.compare.gate.margins import GateRules, MarginRule
-from results.compare.gate.reduced import ReducedRun
+from results.compare.gate.reduced import NO_ANSWER, ReducedRun, ReducedTrial
 from results.compare.intervals.exchanged import LEAST, p_exchanged
 from tests.support.results.reduced_runs import cell, joined, timed_run
 
@@ -94,6 +94,32 @@ def test_one_answer_that_changed_for_good_is_not_called_equal() -> None:
         sides.append(joined("run", [run, ReducedRun("run", named)]))
     decision = compare_runs(sides[0], sides[1], ANSWERS)
     assert decision.rows[-1].verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("repeats", [[0, 1, 2, 3], [1, 2]])
+def test_requests_that_failed_in_base_and_no_longer_do_are_no_other_answers(
+    repeats: list[int],
+) -> None:
+    """NEW had repaired three requests, and one flip elsewhere failed it at p = 2e-5."""
+    plain = flipping(0, 0.0)
+    base = ReducedRun("run", [failing(t) if t.repeat in repeats else t for t in plain.trials])
+    answers = np.array(plain.trials[0].answers)
+    answers[9] += 5
+    flipped = dataclasses.replace(plain.trials[0], answers=answers)
+    new = ReducedRun("run", [flipped, *plain.trials[1:]])
+    (row,) = compare_runs(base, new, ANSWERS).rows
+    assert row.verdict != "fail"
+    assert "1 of 256 answers are not BASE's" in row.note
+    assert "by chance: p = 1" in row.note
+    lost = ReducedRun("run", [failing(t) for t in plain.trials])
+    assert compare_runs(plain, lost, ANSWERS).rows[0].verdict == "fail"
+
+
+def failing(trial: ReducedTrial) -> ReducedTrial:
+    """The trial without an answer to three requests."""
+    answers = np.array(trial.answers)
+    answers[:3] = NO_ANSWER
+    return dataclasses.replace(trial, answers=answers)
 
 
 def test_which_side_has_the_odd_answer_makes_no_difference() -> None:

@@ -89,8 +89,10 @@ def test_what_is_known_exactly_takes_nothing_from_the_times() -> None:
     assert found["exact_match"].verdict == found["consistency"].verdict == "pass"
 
 
-def test_few_requests_that_fail_in_every_repeat_leave_the_other_times() -> None:
-    """A cell with one such request in both runs was inconclusive for ever."""
+@pytest.mark.parametrize("doubt", ["failures", "failures, too-few-samples, prompts-repeated"])
+def test_few_requests_that_fail_in_every_repeat_leave_the_other_times(doubt: str) -> None:
+    """A cell with one such request in both runs was inconclusive for ever; with fewer than 100
+    answers, of which every trial says so, it still was."""
     sides = []
     for run in (a_run(), a_run("NEW", seed=1)):
         trials = []
@@ -98,12 +100,10 @@ def test_few_requests_that_fail_in_every_repeat_leave_the_other_times() -> None:
             answers, times = np.array(one.answers), np.array(one.values["tpot_s"])
             answers[0], times[0] = 1, np.nan
             values = {"tpot_s": times}
-            trials.append(
-                dataclasses.replace(one, answers=answers, values=values, doubt="failures")
-            )
+            trials.append(dataclasses.replace(one, answers=answers, values=values, doubt=doubt))
         sides.append(ReducedRun(run.where, trials))
     assert compare_runs(sides[0], sides[1], TPOT).verdict == "pass"
-    late = [everywhere(run, doubt="client-late, failures") for run in sides]
+    late = [everywhere(run, doubt=f"client-late, {doubt}") for run in sides]
     assert compare_runs(late[0], late[1], TPOT).verdict == "inconclusive"
 
 
