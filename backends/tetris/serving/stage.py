@@ -82,7 +82,7 @@ class Stage:
                 told[row] = token if leaves[row] else None
         self._draw(job, some, [r for r, goes in enumerate(leaves) if goes and not greedy[r]], told)
         if -1 in told:
-            raise EngineError(f"stage {self._index}: the head's logits are NaN")
+            raise EngineError(f"stage {self._index + 1}: the head's logits are NaN")
         return StageDone(tuple(sure), tuple(told))
 
     def _draw(

@@ -57,7 +57,7 @@ def test_what_is_no_token_is_told_to_nobody(first: Stage, monkeypatch: pytest.Mo
     layers = vars(first)["_run"]
     monkeypatch.setattr(layers, "run", lambda *_, **__: ([-1], [0.5]))
     monkeypatch.setattr(layers, "exit_head", lambda *_: ([-1], [0.5]))
-    with pytest.raises(EngineError, match="stage 0: the head's logits are NaN"):
+    with pytest.raises(EngineError, match="stage 1: the head's logits are NaN"):
         asked(first, -1.0)
 
 
