@@ -25,7 +25,7 @@ from backends.tetris.workers.options import (
     default_threads,
     place_of,
 )
-from backends.tetris.workers.whereabouts import by_stage
+from backends.tetris.workers.whereabouts import by_stage, check_alike
 from harness.core.backend import Option
 from harness.core.nouns import BackendInfo, Commit, Model
 
@@ -108,6 +108,8 @@ class TetrisClassifier(LabelBackend):
         maker = plans = None
         try:
             if options["replan_s"]:
+                where = workers.whereabouts()
+                check_alike(f"backend '{cls.NAME}': option 'replan_s'", where)
                 maker = ProcessMaker(cls.NAME)
                 plans = _plans(workers, maker, model_dir, in_force, stages, ramps)
         except BaseException:

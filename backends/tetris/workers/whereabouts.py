@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backends.tetris.pipeline.replicas import numbered
+from harness.core.errors import UserError
 from harness.core.processes.gpus import VISIBLE
 from harness.core.processes.processor import cpu_model
 
@@ -69,3 +70,14 @@ def by_stage(replicas: Sequence[int], found: Sequence[Whereabouts | None]) -> li
         for replica, worker in enumerate(workers, start=1)
         if (where := found[worker]) is not None
     ]
+
+
+def check_alike(option: str, found: Sequence[Whereabouts | None]) -> None:
+    """Raise `UserError`, which begins with `option`, for workers on devices of several kinds."""
+    kinds = {one.device: one.node or one.host for one in found if one is not None}
+    if len(kinds) > 1:
+        told = ", ".join(f"{device} on {node}" for device, node in sorted(kinds.items()))
+        raise UserError(
+            f"{option}: takes all workers for one kind of device, and finds {told}; expected nodes "
+            "of one kind (a resource that they alone have, in option 'ray_resources'), or 0"
+        )

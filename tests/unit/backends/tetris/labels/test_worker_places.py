@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from backends.tetris.workers.piped_stages import StageDiedError
+from backends.tetris.workers.piped_stages import PipedStages, StageDiedError
+from backends.tetris.workers.whereabouts import Whereabouts
+from harness.core.errors import UserError
 from tests.unit.backends.tetris.labels.test_planned_again import opened
 
 
@@ -36,3 +38,20 @@ def test_workers_whose_stages_change_are_told_by_number() -> None:
         assert "process of worker 2 ended" in dead(backend, 1)
     finally:
         backend.close()
+
+
+def test_plans_for_unlike_nodes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    unlike = [Whereabouts("a", "CPU8", None, "10.0.0.1"), Whereabouts("b", "CPU9")]
+    monkeypatch.setattr(PipedStages, "whereabouts", lambda _: unlike)
+    ended, close = list[Any](), PipedStages.close
+
+    def closed(workers: Any) -> None:
+        ended.append(workers)
+        close(workers)
+
+    monkeypatch.setattr(PipedStages, "close", closed)
+    with pytest.raises(UserError, match=r"'replan_s': takes all .* CPU8 on 10.0.0.1, CPU9 on b;"):
+        opened("tetris-classifier", "demo-sentiment", replan_s=60.0)
+    (workers,) = ended
+    assert not workers._workers, "none is left"
+    opened("tetris-classifier", "demo-sentiment").close()

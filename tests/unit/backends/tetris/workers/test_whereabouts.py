@@ -12,7 +12,8 @@ import pytest
 from backends.tetris.pipeline.replicas import worker_names
 from backends.tetris.workers.piped_stages import PipedStages, StageDiedError
 from backends.tetris.workers.places import ProcessPlace
-from backends.tetris.workers.whereabouts import Whereabouts, by_stage, here
+from backends.tetris.workers.whereabouts import Whereabouts, by_stage, check_alike, here
+from harness.core.errors import UserError
 from harness.core.processes.processor import cpu_model
 from tests.support.tetris import echo_stage
 
@@ -75,3 +76,14 @@ def test_a_record_has_stages_and_replicas_from_one() -> None:
         {"stage": 1, "replica": 1, "host": "one", **half},
         {"stage": 1, "replica": 2, "host": "two", "device": "CPU9"},
     ]
+
+
+def test_devices_of_several_kinds_are_refused_in_one_line() -> None:
+    check_alike("option", [FIRST, None, FIRST])
+    with pytest.raises(UserError) as refused:
+        check_alike("option 'replan_s'", [FIRST, SECOND, FIRST])
+    assert str(refused.value) == (
+        "option 'replan_s': takes all workers for one kind of device, and finds CPU9 on two, GPU9 "
+        "on 10.0.0.1; expected nodes of one kind (a resource that they alone have, in option "
+        "'ray_resources'), or 0"
+    )
