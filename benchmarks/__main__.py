@@ -58,6 +58,7 @@ SCRIPTS = (
     Script("soundness/first_tokens", "--tokens 400 --systems autoregressive"),
     Script("soundness/cluster", "--nodes 2 --trials 8 --seconds 0.1"),
     Script("tetris/planner", "--quick"),
+    Script("tetris/at_scale", "--quick"),
     Script("tetris/paper", "--quick"),
     Script("tetris/live", "--quick"),
     Script("tetris/nothing_lost", "--quick"),

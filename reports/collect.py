@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -65,6 +65,10 @@ class Samples:
     """Cell -> that of the first of the repeats that it uses."""
     open_repeats: dict[Cell, list[OpenRepeat]] = field(default_factory=lambda: defaultdict(list))
     """Cell of an open load -> for each repeat that it uses, how it stood up to the arrivals."""
+    workers: dict[Cell, list[Sequence[Mapping[str, Any]]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """Cell -> for each repeat that it uses and that tells it, where each worker ran."""
     next_window: NextWindow = LAST_VALUE
     more_failed: int = 0
     """Trials of such prompts that did not end well."""
@@ -101,6 +105,8 @@ def collect(
                 _add_times(samples, cells[key], requests)
                 _add_open_repeat(samples, cells[key], member.trial, requests)
                 _add_survival(samples, cells[key], requests, window_s)
+                if workers := member.stored.record.environment.get("workers"):
+                    samples.workers[cells[key]].append(workers)
                 for name, values in LATENCIES.items():
                     times = RequestTimes(requests.ids, by_row(requests, values))
                     samples.times[name][cells[key]][member.trial.repeat] = times

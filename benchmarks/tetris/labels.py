@@ -43,9 +43,10 @@ from backends.tetris.simulation.compare import summary
 from backends.tetris.simulation.events import LaneSimulation
 from backends.tetris.simulation.layouts import data_parallel, pipeline, regrouped
 from benchmarks.support.turns import in_turns
-from benchmarks.tetris.workers import NO_SLO_MS, WORKERS, BackendProcess, tokens_per_s
+from benchmarks.tetris.backend_process import BackendProcess, answers
+from benchmarks.tetris.workers import NO_SLO_MS, WORKERS, tokens_per_s
 from harness.cli.planning.served_costs import ServedCosts
-from harness.core.nouns import Model, Request
+from harness.core.nouns import Load, Model, Request
 from workloads import bundled
 
 TEXTS = {"demo-sentiment": ("sentiment", "sentence"), "demo-shapes": ("shapes", "image")}
@@ -131,9 +132,8 @@ def at_batch(
 
     def turn(label: str) -> float:
         some = workers[label]
-        for place, worker in enumerate(some):
-            worker.ask(wanted[place :: len(some)], IN_FLIGHT * batch // len(some))
-        return tokens_per_s([one for worker in some for one in worker.answer()])
+        load = Load("closed", concurrency=IN_FLIGHT * batch // len(some))
+        return tokens_per_s(answers(some, wanted, load))
 
     def measured_again() -> float:
         costs.turn()

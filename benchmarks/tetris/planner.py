@@ -5,7 +5,7 @@
 Models of 12, 24 and 50 layers on 16 devices of one kind and on 6 + 8 + 15 of three, at a lax SLO,
 at SLOs that bind, for the lowest cost, and at one that nothing meets. The layers' times are made
 up. The paper's BERT-Base has 12 layers and BERT-Large 24; its machine is not told. CPU time tells
-planning apart from what else the machine did.
+planning apart from what else the machine did; the slowest answer stands beside the aim at the end.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ SPEED = {"V100": 1.0, "P100": 1.9, "K80": 4.1}
 PRICE = {"V100": 3.0, "P100": 1.5, "K80": 0.5}
 CLUSTERS = {"one kind": {"V100": 16}, "three kinds": {"V100": 6, "P100": 8, "K80": 15}}
 LAYERS = (12, 24, 50)
+AIM_MS = {"one kind": 50, "three kinds": 200}
 
 
 def profile(layers: int) -> StageProfile:
@@ -79,16 +80,20 @@ def main() -> None:
         paper = ", ".join(f"{model} {seconds}" for model, seconds in PAPER_S[name].items())
         print(f"{name}: {devices}; the paper's table 1, seconds: {paper}")
         print("layers  asked                  ms   CPU ms  stages  paper's least over ours")
-        for layers in LAYERS[:1] if quick else LAYERS:
+        slowest = dict.fromkeys(LAYERS[:1] if quick else LAYERS, 0.0)
+        for layers in slowest:
             model = profile(layers)
             price = {kind: PRICE[kind] for kind in devices}
             cluster = cluster_from({"devices": devices, "price": price}, "cluster", model)
             for asked, wanted in wishes(layers).items():
                 wall, cpu, found = timed(model, cluster, wanted, 1 if quick else 5)
                 stages = "none" if found is None else str(len(found.stages))
+                slowest[layers] = max(slowest[layers], 1e3 * cpu)
                 ratio = min(PAPER_S[name].values()) / wall
                 row = f"{layers:6}  {asked:20} {1e3 * wall:7.1f} {1e3 * cpu:7.1f}  {stages:>6}"
                 print(f"{row}  {ratio:6.0f}", flush=True)
+        told = ", ".join(f"{layers} layers {ms:.1f}" for layers, ms in slowest.items())
+        print(f"slowest, CPU ms: {told}; aim: under {AIM_MS[name]}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/tetris/workers.py [--models 0.1b demo] [--batches 1 2 4 8 16] [--cut L]
                                         [--leave SHARE] [--tokens 96] [--requests 3] [--repeats 3]
-                                        [--quick]
+                                        [--open SHARE ...] [--within TIMES] [--quick]
 
 At batch B there are 2 B requests in flight in a closed loop: a worker that has the whole model has
 B of them, and each stage of the pipeline can run B at once. Systems take turns on the same prompts:
@@ -20,6 +20,9 @@ replay what it decided, after prompts of 16 tokens. Tokens per second are counte
 and the last fifth of all tokens, as the paper counts a closed loop, over plain's. The prediction
 beside them is simulated from a profile that all workers measured at the same time, since they share
 the memory. The planner's choice is told too. The last line is JSON.
+
+`--open` adds open loops: Poisson arrivals at these shares of the rate that is predicted of the two
+stages, the same for all systems (`open_loop.py`).
 """
 
 from __future__ import annotations
@@ -31,12 +34,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
-from backends import open_backend, settings
+from backends import settings
 from backends.checkpoints import models
 from backends.engine.model.architecture import read_architecture
 from backends.engine.model.heads import ExitHead
@@ -53,8 +55,9 @@ from backends.tetris.simulation.lanes import Layout
 from backends.tetris.simulation.layouts import data_parallel, pipeline, regrouped
 from benchmarks.engine.early_exits import DEMO, LONGEST, requests
 from benchmarks.support.turns import in_turns
+from benchmarks.tetris.backend_process import BackendProcess, answers
+from benchmarks.tetris.open_loop import at_rate
 from harness.core.nouns import Generation, Load, Model, Request
-from harness.measure.load_loop import run_load
 
 WORKERS = 2
 BATCHES = (1, 2, 4, 8, 16)
@@ -78,38 +81,6 @@ EDGE = 0.2
 """Of the tokens, at the beginning and at the end, when not all are busy."""
 
 
-class BackendProcess:
-    """A process with a backend in it."""
-
-    def __init__(self, *opened: Any) -> None:
-        self._channel, other = multiprocessing.Pipe()
-        context = multiprocessing.get_context("spawn")
-        # no daemon: a pipeline has processes of its own
-        self._process = context.Process(target=_serve, args=(other, *opened))
-        self._process.start()
-        other.close()
-
-    def ask(self, *job: Any) -> None:
-        self._channel.send(job)
-
-    def answer(self) -> Any:
-        return self._channel.recv()
-
-    def close(self) -> None:
-        self._channel.close()
-        self._process.join()
-
-
-def _serve(channel: Connection, name: str, model: Model, options: dict[str, Any]) -> None:
-    backend = open_backend(name, models.resolve(model), model, options)
-    try:
-        while True:
-            wanted, in_flight = channel.recv()
-            channel.send(run_load(backend, wanted, Load("closed", concurrency=in_flight)))
-    except EOFError:
-        backend.close()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--models", nargs="+", default=["0.1b", DEMO])
@@ -119,10 +90,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--requests", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--open", nargs="+", type=float, default=(), metavar="SHARE")
+    parser.add_argument("--within", type=float, default=2.0, help="objective of the open loops")
     parser.add_argument("--quick", action="store_true", help="the demo model, few tokens")
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.models, chosen.batches, chosen.tokens, chosen.repeats = [DEMO], [2], 8, 1
+        chosen.open = [0.5]
     print(json.dumps({name: compared(chosen, name) for name in chosen.models}))
 
 
@@ -167,17 +141,17 @@ def at_batch(
 ) -> dict[str, Any]:
     """Every system over plain decoding, measured and predicted."""
     stayed: dict[str, float] = {}
+    last: dict[str, list[Generation]] = {}
 
     def turn(label: str) -> float:
         some = workers[label]
-        for place, worker in enumerate(some):
-            worker.ask(wanted[place :: len(some)], WORKERS * batch // len(some))
-        answers = [one for worker in some for one in worker.answer()]
+        load = Load("closed", concurrency=WORKERS * batch // len(some))
+        told = last[label] = answers(some, wanted, load)
         run, total = (
-            sum(g.telemetry.get(key, 0) for g in answers) for key in ("layers_run", "layers_total")
+            sum(g.telemetry.get(key, 0) for g in told) for key in ("layers_run", "layers_total")
         )
         stayed[label] = run / total if total else 1.0
-        return tokens_per_s(answers)
+        return tokens_per_s(told)
 
     rates = in_turns({label: partial(turn, label) for label in workers}, chosen.repeats)
     (times, cut), depth = profile, profile[0].layers
@@ -194,6 +168,9 @@ def at_batch(
         if label in guessed:
             result[label]["predicted_over_plain"] = round(guessed[label] / guessed["plain"], 3)
             result[label]["over_predicted"] = round(statistics.median(found) / guessed[label], 3)
+    for share in chosen.open:
+        rate = share * guessed["tetris"]
+        result[f"open {share:g}"] = at_rate(chosen, workers, wanted, rate, last["plain"])
     return result
 
 

@@ -169,6 +169,12 @@ class Backend(abc.ABC):
         tokens they are made of. None: the harness decodes the token ids."""
         return None
 
+    def places(self) -> Sequence[Mapping[str, Any]]:
+        """Of a system of several workers, for each where it ran: plain JSON data that a trial's
+        environment keeps as `workers`. Asked once a load is over; empty: there is nothing to tell.
+        """
+        return ()
+
     def close(self) -> None:  # noqa: B027
         """Free the device and every process and thread."""
 

@@ -94,6 +94,7 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
     others = watch.others(before.own | after.own)
     disturbance = machine.disturbance(before, after, watch.throttled, others, watch.busy)
     tell("scoring")
+    workers = list(session.backend.places())
     texts, scores = session.finish(trial, generations)
     verdict = checks.check_trial(
         trial,
@@ -106,7 +107,11 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
     return TrialRecord(
         key=job.key,
         trial=trial,
-        environment={**job.environment, "disturbance": disturbance.to_json()},
+        environment={
+            **job.environment,
+            "disturbance": disturbance.to_json(),
+            **({"workers": workers} if workers else {}),
+        },
         status=status,
         backend=session.info,
         error=error,

@@ -25,7 +25,7 @@ _NOTE = (
 
 def section(seen: Overview, samples: Samples) -> Section | None:
     """A row per stage of each cell; None where nothing is a pipeline."""
-    found = stages(seen)
+    found = stages(seen, samples)
     if not found:
         return None
     table = build(COLUMNS, found, _row)
@@ -63,7 +63,7 @@ _NOBODY = "nobody came as far"
 COLUMNS: tuple[Column[StageWork], ...] = (
     *places(lambda one: one.cell),
     Column("Stage", lambda one: f"{one.number} of {one.of}", css="",
-           sort=lambda one: str(one.number)),
+           sort=lambda one: str(one.number), small=lambda one: one.ran_on),
     Column("layers", lambda one: one.per("layers", "rows"), significant, why=_NOBODY),
     Column("arrive", lambda one: None if one.verifies else one.arrive, percent, "%",
            "of all, survival at this stage", _TOKENS, why=_why),

@@ -135,7 +135,7 @@ def environment(run: Run) -> list[tuple[str, str]]:
     found = [dict(_flat(record.environment)) for record in records]
     rows = []
     for term, first in found[0].items():
-        if term == "since invocation s":
+        if term in ("since invocation s", "workers"):  # of its own section
             continue
         value, more = _told(first), _elsewhere([one.get(term) for one in found])
         if term == "load average":

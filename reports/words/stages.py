@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reports.cells import Cell, Overview
 from reports.collect import Samples
 from reports.numbers import counted, percent, ratio
+from reports.text import clipped, visible
 from reports.words.doubts.filled import unfilled
 from results.compare.pairing import NATIVE
 
@@ -18,6 +20,8 @@ VERIFYING = ("adadecode", NATIVE)
 _RATES = {"output_tok_per_s": "Tokens per second", "request_per_s": "Labels per second"}
 """The first that a cell has; arrivals of an open load decide it."""
 _GOODPUT = "goodput_req_per_s"
+_GPU = "GPU"
+"""Ray's name of what it shares out of one."""
 
 
 class StageWork(NamedTuple):
@@ -34,6 +38,9 @@ class StageWork(NamedTuple):
     def per(self, name: str, divisor: str) -> float | None:
         """The quotient of two counts; None where nothing is to be divided by."""
         return self.counts[name] / self.counts[divisor] if self.counts[divisor] else None
+
+    ran_on: str = ""
+    """Devices and nodes of its workers, where they are no cores of the machine that measured."""
 
     @property
     def verifies(self) -> bool:
@@ -60,14 +67,37 @@ class StageWork(NamedTuple):
         return self.counts[name] / self.counts["worker_us"]
 
 
-def stages(seen: Overview) -> list[StageWork]:
+def stages(seen: Overview, samples: Samples) -> list[StageWork]:
     """Of each measured cell of a pipeline its stages in order."""
     return [
-        StageWork(cell, int(number), len(told), counts, told["1"])
+        StageWork(cell, int(number), len(told), counts, told["1"], _ran_on(cell, number, samples))
         for cell in seen.cells
         if cell.is_measured and "1" in (told := cell.metrics.get("by_stage") or {})
         for number, counts in told.items()
     ]
+
+
+def _ran_on(cell: Cell, number: str, samples: Samples) -> str:
+    """Of a stage; workers whose stages change are of all."""
+    repeats = dict[str, None]()
+    for workers in samples.workers.get(cell, ()):
+        own = [one for one in workers if str(one.get("stage", number)) == number]
+        if any("node" in one or "card" in one for one in own):
+            counts = Counter(map(_place, own))
+            told = (f"{n} × {place}" if n > 1 else place for place, n in counts.items())
+            repeats["; ".join(told)] = None
+    first, *others = [*repeats, ""]
+    return visible(clipped(first + ", elsewhere in other repeats" * any(others), 200))
+
+
+def _place(worker: Mapping[str, Any]) -> str:
+    reserved = worker.get("reserved") or {}
+    share = reserved.get(_GPU, 1)
+    told = [str(worker.get("device"))]
+    told += [f"({share:g} of {'it' if share < 1 else 'them'})" if share != 1 else ""]
+    told += [f"GPU {worker['card']}" if "card" in worker and "node" not in worker else ""]
+    told += [f"on {worker['node']}" if "node" in worker else ""]
+    return " ".join(filter(None, told))
 
 
 def sentences(seen: Overview, found: Sequence[StageWork], samples: Samples) -> list[str]:

@@ -45,6 +45,7 @@ class _Environment:
     gpus: Sequence[Mapping[str, Any]] = ()
     packages: Mapping[str, Any] = field(default_factory=dict)
     since_invocation_s: float = 0.0
+    workers: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,14 @@ from backends.tetris.labels.options import (
     first_replicas,
     stage_ends,
 )
+from backends.tetris.pipeline.replicas import worker_names
 from backends.tetris.workers.options import (
     capabilities,
     check_place,
     default_threads,
     place_of,
 )
+from backends.tetris.workers.whereabouts import by_stage, check_alike
 from harness.core.backend import Option
 from harness.core.nouns import BackendInfo, Commit, Model
 
@@ -99,10 +101,15 @@ class TetrisClassifier(LabelBackend):
         )
         setups = _setups(model_dir, model, in_force, stages, ramps)
         place = place_of(cls.NAME, worker.__name__, options, needed=[model_dir])
-        workers: LabelStages = PipedStages(cls.NAME, place, setups, options["answered_within_s"])
+        patience_s, names = options["answered_within_s"], worker_names(replicas)
+        if options["replan_s"]:  # whose stages change
+            names = [f"worker {number}" for number in range(1, len(setups) + 1)]
+        workers: LabelStages = PipedStages(cls.NAME, place, setups, patience_s, names)
         maker = plans = None
         try:
             if options["replan_s"]:
+                where = workers.whereabouts()
+                check_alike(f"backend '{cls.NAME}': option 'replan_s'", where)
                 maker = ProcessMaker(cls.NAME)
                 plans = _plans(workers, maker, model_dir, in_force, stages, ramps)
         except BaseException:
@@ -146,6 +153,14 @@ class TetrisClassifier(LabelBackend):
         """None, since labels are told. The trial is over: what is still planned would only take a
         core from the next one."""
         self._pipeline.drop_plan()
+
+    def places(self) -> Sequence[Mapping[str, Any]]:
+        """See `Backend.places`. Where plans change, a worker is of no stage."""
+        found, options = self.workers.whereabouts(), self.info.options
+        if not options["replan_s"]:
+            return by_stage(options["replicas"], found)
+        each = enumerate(found, start=1)
+        return [{"worker": number, **one.to_json()} for number, one in each if one is not None]
 
     def forget(self) -> None:
         """Empty the queues; what runs is waited for. The stages are those of the beginning."""

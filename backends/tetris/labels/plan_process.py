@@ -27,7 +27,7 @@ class ProcessMaker:
 
     def __init__(self, backend: str, within_s: float = WITHIN_S) -> None:
         self._process: PipedStages[None, Any, Any] = PipedStages(
-            backend, ProcessPlace(__name__), [None], within_s
+            backend, ProcessPlace(__name__), [None], within_s, ["the planner"]
         )
         self._asked: tuple[WindowPlanner, Seen] | None = None
         self._opening = self._lost = False

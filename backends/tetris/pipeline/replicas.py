@@ -31,6 +31,16 @@ def numbered(replicas: Sequence[int]) -> list[range]:
     return [range(most - count, most) for most, count in zip(above, replicas, strict=True)]
 
 
+def worker_names(replicas: Sequence[int]) -> list[str]:
+    """Of the workers, in order, for messages: stages and their replicas from 1, as the report has
+    them."""
+    return [
+        f"stage {stage}" + (f", replica {number} of {count}" if count > 1 else "")
+        for stage, count in enumerate(replicas, start=1)
+        for number in range(1, count + 1)
+    ]
+
+
 def hand_overs(replicas: Sequence[int]) -> list[tuple[int, int]]:
     """Each worker with each of the next stage, in order."""
     return [pair for some, others in pairwise(numbered(replicas)) for pair in product(some, others)]

@@ -27,6 +27,7 @@ from backends.tetris.workers.options import (
     stage_device,
 )
 from backends.tetris.workers.piped_stages import ANSWERED_WITHIN_S
+from backends.tetris.workers.whereabouts import by_stage
 from harness.core.backend import Option
 from harness.core.errors import UserError, runs_elsewhere
 from harness.core.nouns import REPLAYED, BackendInfo, Measured, Model
@@ -199,6 +200,10 @@ class Tetris(EngineBackend):
         seen = decided if rule.layers or options["record"] else None
         pipeline = piped(processes, rule, layers, queues, rows=room, decisions=seen)
         return cls(pipeline, processes, info, stops, decided)
+
+    def places(self) -> list[dict[str, Any]]:
+        """See `Backend.places`."""
+        return by_stage(self.info.options["replicas"], self._executor.whereabouts())
 
 
 def _decided(plan: CutPlan, rule: SequenceRule) -> Recorder | Replayer | None:

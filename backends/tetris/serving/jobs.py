@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from backends.engine.executors.base import RING, Int32, StepRows
 from backends.engine.sampling import TokenSampling
 from backends.tetris.pipeline.replicas import hand_overs
+from backends.tetris.serving.layers.places import share
 from harness.core.nouns import Model
 
 Hidden = NDArray[np.float32]
@@ -42,6 +43,11 @@ class StageSetup:
     states: StateSizes
     worker: int = 0
     """Whose it is, numbered through all stages."""
+
+    @property
+    def held(self) -> int:
+        """Sequences that its cache has room for."""
+        return share(self.states.slots, self.states.replicas[self.index])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from backends.engine.model.architecture import Architecture
-from backends.tetris.pipeline.replicas import numbered
+from backends.tetris.pipeline.replicas import numbered, worker_names
 from backends.tetris.serving import stage
 from backends.tetris.serving.cut_plan import NAME, CutPlan
 from backends.tetris.serving.jobs import (
@@ -59,7 +59,8 @@ class StageProcesses(PipedStages[StageSetup, Any, Any]):
         except BaseException:
             self.states.close()
             raise
-        super().__init__(NAME, place, workers, setup.options["answered_within_s"])
+        names = worker_names(setup.states.replicas)
+        super().__init__(NAME, place, workers, setup.options["answered_within_s"], names)
 
     def send(self, index: int, job: StageJob, *, hurry: bool = True) -> None:
         """See `PipedStages.send`."""

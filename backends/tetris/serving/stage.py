@@ -22,6 +22,7 @@ from backends.tetris.serving.jobs import (
     StageJob,
     StageSetup,
 )
+from backends.tetris.serving.layers.places import CachePlaces
 from backends.tetris.workers.piped_stages import serve
 
 
@@ -34,24 +35,27 @@ class Stage:
         self._index, self._states = setup.index, states
         self._is_last = setup.index == len(setup.cuts)
         self._run, self._confidence = open_layers(setup)
+        self._places = CachePlaces(setup.states.slots, setup.held)
 
     def do(self, job: StageJob) -> StageDone:
         """See `StageJob`."""
         for slot, length in job.released:
-            self._run.release(slot, length)
+            if (place := self._places.release(slot)) is not None:
+                self._run.release(place, length)
         if job.recall:
-            self._states.write("spare", self._index, job.rows, self._run.left(job.rows))
+            left = self._run.left(self._places.rows(job.rows))
+            self._states.write("spare", self._index, job.rows, left)
             return StageDone()
         if len(job.fills):
-            self._run.fill_from(job.fills, self._states.owed(job))
+            self._run.fill_from(self._places.rows(job.fills), self._states.owed(job))
         if len(job.rows):
             return self._pass(job)
         self._run.wait()
         return StageDone()
 
     def _pass(self, job: StageJob) -> StageDone:
-        rows, asked = job.rows, job.asked
-        before = self._states.read(job.source, self._index, rows, job.rooms[0])
+        rows, asked = self._places.rows(job.rows), job.asked
+        before = self._states.read(job.source, self._index, job.rows, job.rooms[0])
         greedy = [how.temperature == 0 for how in job.sampling]
         wanted = np.empty(0, np.int32) if asked is None else asked
         if self._confidence is not None:
@@ -60,7 +64,8 @@ class Stage:
             speaks = wanted[greedy] if self._is_last else wanted
         tokens, sure = self._run.run(rows, before, speaks, is_prompt=job.is_prompt)
         if job.target is not None:
-            self._states.write(job.target, self._index, rows, self._run.left(rows), job.rooms[1])
+            left = self._run.left(rows)
+            self._states.write(job.target, self._index, job.rows, left, job.rooms[1])
         if asked is None:
             return StageDone()
         some = _of(rows, asked)
@@ -82,7 +87,7 @@ class Stage:
                 told[row] = token if leaves[row] else None
         self._draw(job, some, [r for r, goes in enumerate(leaves) if goes and not greedy[r]], told)
         if -1 in told:
-            raise EngineError(f"stage {self._index}: the head's logits are NaN")
+            raise EngineError(f"stage {self._index + 1}: the head's logits are NaN")
         return StageDone(tuple(sure), tuple(told))
 
     def _draw(

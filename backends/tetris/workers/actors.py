@@ -58,7 +58,7 @@ class ActorPlace:
         self._host = ray.util.get_node_ip_address()
         self._class = _actor_class(ray)
 
-    def start(self, index: int) -> tuple[StageWorker, StageChannel]:
+    def start(self, name: str) -> tuple[StageWorker, StageChannel]:
         """See `StagePlace`. Raises `UserError` for resources that Ray refuses, and where this
         machine's address in the cluster is none that it can be reached at."""
         try:
@@ -67,7 +67,7 @@ class ActorPlace:
             told = f"{self._prefix}: option 'ray_resources': {' '.join(str(error).split())}"
             raise UserError(told) from None
         try:
-            channel = ActorChannel(self._host, PLACED_WITHIN_S, lambda: self._unplaced(index))
+            channel = ActorChannel(self._host, PLACED_WITHIN_S, lambda: self._unplaced(name))
         except OSError as error:
             told = f"{self._prefix}: actors cannot reach this machine at {self._host}: {error}"
             raise UserError(told) from None
@@ -90,11 +90,11 @@ class ActorPlace:
         if not _places:
             self._ray.shutdown()
 
-    def _unplaced(self, index: int) -> Exception:
+    def _unplaced(self, name: str) -> Exception:
         """Bad input is what no node could ever hold; else others are in its place."""
         asked = ", ".join(f"{name} {what:g}" for name, what in self._asked.items()) or "nothing"
         told = (
-            f"{self._prefix}: stage {index} has no actor within {PLACED_WITHIN_S:g} s; each asks "
+            f"{self._prefix}: {name} has no actor within {PLACED_WITHIN_S:g} s; each asks "
             f"for {asked} (option 'ray_resources')"
         )
         with contextlib.suppress(Exception):

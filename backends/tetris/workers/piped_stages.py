@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
 from backends.tetris.workers.places import StageChannel, StagePlace, StageWorker
+from backends.tetris.workers.whereabouts import Whereabouts, here
 from harness.core.backend import Option
 from harness.core.errors import UserError
 
@@ -37,11 +38,15 @@ Done = TypeVar("Done")
 
 
 class StageDiedError(RuntimeError):
-    """The process of a stage, counted from 0, is gone."""
+    """The process of number `index`, from 0, is gone."""
 
-    def __init__(self, backend: str, index: int, told: str) -> None:
-        super().__init__(f"backend '{backend}': the process of stage {index} {told}")
+    def __init__(self, backend: str, index: int, told: str, name: str | None = None) -> None:
+        super().__init__(f"backend '{backend}': the process of {name or _name(index)} {told}")
         self.index = index
+
+
+def _name(index: int) -> str:
+    return f"stage {index + 1}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ def serve(channel: Connection, opened: Callable[[Any], Callable[[Any], Any]]) ->
         except Exception as error:
             channel.send(StageProblem(type(error).__name__, str(error)))
             return
-        channel.send(None)
+        channel.send(here())
         while True:
             job = channel.recv()
             try:
@@ -75,9 +80,9 @@ def serve(channel: Connection, opened: Callable[[Any], Callable[[Any], Any]]) ->
 
 
 class PipedStages(Generic[Setup, Job, Done]):
-    """One process for each stage, wherever it is: it is sent its setup, and answers None or what it
-    refuses; then a job at a time (`serve`). What a stage raises is raised here, as `MemoryError` or
-    `RuntimeError`.
+    """One process for each stage, wherever it is: it is sent its setup, and answers where it is or
+    what it refuses; then a job at a time (`serve`). What a stage raises is raised here, as
+    `MemoryError` or `RuntimeError`.
 
     Args:
         backend: whose stages they are, for messages.
@@ -86,6 +91,7 @@ class PipedStages(Generic[Setup, Job, Done]):
         within_s: ends the process that has not answered a job by then, and one that has not opened
             in another's place after `OPENED_WITHIN_S`; 0: none. Time in which nothing of this
             process ran does not count.
+        names: of the processes, for messages; default: a stage each.
 
     Raises:
         UserError: for what a stage refuses.
@@ -98,8 +104,11 @@ class PipedStages(Generic[Setup, Job, Done]):
         place: StagePlace,
         setups: Sequence[Setup],
         within_s: float = 0.0,
+        names: Sequence[str] | None = None,
     ) -> None:
         self._backend, self._place, self._setups = backend, place, setups
+        self._names = names or [_name(index) for index in range(len(setups))]
+        self._whereabouts: dict[int, Whereabouts] = {}
         self._within_s = within_s
         self._due_s: dict[int, float] = {}
         """Of the jobs that are under way, by `_now_s`."""
@@ -167,6 +176,10 @@ class PipedStages(Generic[Setup, Job, Done]):
         """Of the processes, in order."""
         return [self._workers[index].pid for index in range(len(self._setups))]
 
+    def whereabouts(self) -> list[Whereabouts | None]:
+        """Of the processes, in order; None of one that has not told."""
+        return [self._whereabouts.get(index) for index in range(len(self._setups))]
+
     def close(self) -> None:
         """End all processes."""
         self._closed.set()
@@ -196,7 +209,7 @@ class PipedStages(Generic[Setup, Job, Done]):
         self._due_s.pop(index, None)
         if isinstance(found, StageProblem):
             kind = MemoryError if found.kind == MemoryError.__name__ else RuntimeError
-            raise kind(f"backend '{self._backend}': stage {index}: {found.kind}: {found.text}")
+            raise kind(f"{self._told(index)}: {found.kind}: {found.text}")
         return found
 
     def _end_hung(self) -> None:
@@ -216,7 +229,7 @@ class PipedStages(Generic[Setup, Job, Done]):
                         self._workers[index].kill()
 
     def _start(self, index: int) -> None:
-        self._workers[index], ours = self._place.start(index)
+        self._workers[index], ours = self._place.start(self._names[index])
         self._channels[index] = ours
         with contextlib.suppress(OSError):
             ours.send(self._setups[index])
@@ -225,22 +238,27 @@ class PipedStages(Generic[Setup, Job, Done]):
         """Wait until a process that was started has opened its layers. Raises `UserError` for what
         it refuses, and `StageDiedError`."""
         try:
-            refused = self._heard(index)
+            answer = self._heard(index)
         except UserError as error:
             if index not in self._anew:
                 raise
             raise RuntimeError(str(error)) from None
-        if refused is not None and index in self._anew:
+        if isinstance(answer, Whereabouts):
+            self._whereabouts[index] = answer
+        elif answer is not None and index in self._anew:
             # nothing that was asked for is wrong: it was taken before
-            raise RuntimeError(f"backend '{self._backend}': stage {index} opened again: {refused}")
-        if refused is not None:
-            raise UserError(refused)
+            raise RuntimeError(f"{self._told(index)} opened again: {answer}")
+        elif answer is not None:
+            raise UserError(answer)
+
+    def _told(self, index: int) -> str:
+        return f"backend '{self._backend}': {self._names[index]}"
 
     def _death(self, index: int) -> StageDiedError:
         told = self._workers[index].ended(PATIENCE_S) or "closed its channel"
         if index in self._hung:
             told = f"gave no answer in its time (answered_within_s: {self._within_s:g})"
-        return StageDiedError(self._backend, index, told)
+        return StageDiedError(self._backend, index, told, self._names[index])
 
     def _end(self, index: int, at_once: bool = False) -> None:
         with self._replacing:

@@ -45,9 +45,9 @@ class StageWorker(Protocol):
 class StagePlace(Protocol):
     """Starts what runs stages."""
 
-    def start(self, index: int) -> tuple[StageWorker, StageChannel]:
-        """One for a stage, with this process's end of its channel; both may be had before it is
-        there."""
+    def start(self, name: str) -> tuple[StageWorker, StageChannel]:
+        """One for a stage's worker of that name, with this process's end of its channel; both may
+        be had before it is there."""
 
     def has_come(self, channel: StageChannel) -> bool:
         """Whether a channel that is readable has something to hear: an answer, or its end."""
@@ -87,7 +87,7 @@ class ProcessPlace:
     def __init__(self, module: str, shared: Sequence[int] = ()) -> None:
         self._module, self._shared = module, shared
 
-    def start(self, index: int) -> tuple[StageWorker, StageChannel]:
+    def start(self, name: str) -> tuple[StageWorker, StageChannel]:
         """See `StagePlace`."""
         process, ours = start_child(self._module, self._shared)
         return StageProcess(process), ours

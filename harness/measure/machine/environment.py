@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.metadata
 import os
 import platform
-import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import psutil
 
 from harness.core.nouns import canonical_json
 from harness.core.processes.cores import cpu_quota
+from harness.core.processes.processor import cpu_model, said
 from harness.measure.machine import ceilings, gpu, tuning
 
 PACKAGES = (
@@ -41,7 +40,7 @@ def environment() -> dict[str, Any]:
     """Plain JSON data that describes this machine now, load average included, with its measured
     ceilings (`harness.core.ceilings`; None where they were never measured)."""
     found: dict[str, Any] = {
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "cores": _usable_cores(),
         "cores_total": psutil.cpu_count() or 1,
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
@@ -80,41 +79,6 @@ def fingerprint(environment: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
 
 
-def _cpu_model() -> str:
-    told: list[tuple[str, str]] = []
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            told.append((name.strip(), value.strip()))
-    for name, value in told:
-        if name in ("model name", "Model"):
-            return value
-    return _arm_model(told) or _apple_model() or platform.processor() or platform.machine()
-
-
-def _arm_model(told: Iterable[tuple[str, str]]) -> str:
-    """By the numbers that 64-bit ARM has in the place of a name, each kind of core once; empty
-    where there are none."""
-    fields = {"CPU implementer": "implementer", "CPU part": "part", "CPU variant": "variant"}
-    kinds: list[dict[str, str]] = []
-    for name, value in told:
-        if name == "CPU implementer":  # the first of a core's
-            kinds.append({})
-        if name in fields and kinds:
-            kinds[-1][fields[name]] = value
-    words = {
-        " ".join(f"{name} {kind[name]}" for name in fields.values() if name in kind)
-        for kind in kinds
-    }
-    return f"{platform.machine()} {', '.join(sorted(words))}" if words else ""
-
-
-def _apple_model() -> str:
-    if platform.system() != "Darwin":
-        return ""
-    return said("sysctl", "-n", "machdep.cpu.brand_string") or ""
-
-
 def _usable_cores() -> int:
     """Cores this process may run on: a container's share, not the host's count."""
     if hasattr(os, "sched_getaffinity"):
@@ -145,13 +109,3 @@ def git(root: Path, *arguments: str, timeout_s: float = 5.0) -> str | None:
     """What git says in a checkout, without the space around it; None where it says no, or nothing
     in time."""
     return said("git", "-C", str(root), *arguments, timeout_s=timeout_s)
-
-
-def said(*command: str, timeout_s: float = 5.0) -> str | None:
-    """What a program prints, without the space around it; None where it fails, or is not there."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, check=True
-        )
-        return done.stdout.strip()
-    return None

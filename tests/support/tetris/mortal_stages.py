@@ -13,6 +13,7 @@ from typing import Any
 from backends.engine.executors.base import RING, StepRows
 from backends.tetris.pipeline.replicas import hand_overs
 from backends.tetris.serving.jobs import StageDone, StageJob
+from backends.tetris.serving.layers.places import CachePlaces, share
 from backends.tetris.workers.piped_stages import StageDiedError
 
 WORDS = 50
@@ -73,7 +74,7 @@ class MortalStages:
     answer is heard, however long others have been at it since.
 
     Args:
-        replicas: workers of each stage.
+        replicas: workers of each stage; each has room for its share of the streams.
         slots: of streams.
         rows: of a piece of prompts.
         seed: of all that happens.
@@ -113,6 +114,9 @@ class MortalStages:
         self._spare: list[Any] = [None] * rows
         self._keys: list[dict[tuple[int, int], int]] = [{} for _ in self._stage_of]
         self._states: list[dict[tuple[int, int], int]] = [{} for _ in self._stage_of]
+        self._slots = slots
+        self._room = [share(slots, some) for some in replicas for _ in range(some)]
+        self._places = list(map(self._no_places, range(len(self._room))))
         self._jobs: dict[int, StageJob] = {}
         self._dead: set[int] = set()
 
@@ -156,10 +160,14 @@ class MortalStages:
         """See `PipedStages.restart`."""
         self.restarts += 1
         self._keys[index], self._states[index] = {}, {}
+        self._places[index] = self._no_places(index)
         self._jobs.pop(index, None)
         self._dead.discard(index)
         if self._draw.random() < self._deadly:
             raise self._death(index)
+
+    def _no_places(self, index: int) -> CachePlaces:
+        return CachePlaces(self._slots, self._room[index])
 
     def _death(self, index: int) -> StageDiedError:
         self._dead.add(index)
@@ -172,9 +180,12 @@ class MortalStages:
             assert all(start == 0 for _, start, _ in spans), "a prompt is cut"
             assert len(spans) == 1 or len(job.rows) <= self._whole, "too many together"
         for slot, length in job.released:
+            self._places[index].release(slot)
             if length > KEPT:
                 for place in [one for one in keys if one[0] == slot and one[1] >= KEPT]:
                     del keys[place]
+        for some in (job.fills, job.rows):
+            self._places[index].rows(some)
         if job.recall:
             for row, (slot, position, _) in enumerate(_each(job.rows)):
                 self._spare[row] = None if broken else states[slot, position]

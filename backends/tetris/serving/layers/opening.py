@@ -54,7 +54,7 @@ def _on_the_cpu(setup: StageSetup, plan: CutPlan, shape: Architecture) -> tuple[
         weights,
         shape,
         _head(setup, plan, weights.head),
-        slots=setup.states.slots,
+        slots=setup.held,
         max_len=setup.options["max_model_len"],
         threads=setup.threads,
     )
@@ -79,7 +79,7 @@ def _on_a_gpu(setup: StageSetup, plan: CutPlan, shape: Architecture) -> tuple[St
         shape,
         _head(setup, plan, weights.head),
         is_first=setup.index == 0,
-        slots=setup.states.slots,
+        slots=setup.held,
         max_len=setup.options["max_model_len"],
         rows=rows_for(setup.options["max_num_seqs"]),
     )

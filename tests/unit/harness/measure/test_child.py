@@ -96,6 +96,17 @@ def test_what_was_measured_is_stored() -> None:
 
 
 @pytest.mark.usefixtures("states")
+def test_where_workers_ran_is_stored_as_it_was_behind_the_load() -> None:
+    session = DiarySession()
+    assert "workers" not in run(session).environment
+    session = DiarySession()
+    told = [{"stage": 1, "device": "x"}]
+    places = {"places": lambda _: told if session.log[-1] != "[warm-up]" else []}
+    session.backend.__class__ = type("Piped", (type(session.backend),), places)
+    assert run(session).environment["workers"] == told
+
+
+@pytest.mark.usefixtures("states")
 def test_a_servers_energy_is_not_its_clients() -> None:
     record = run(DiarySession(capabilities=frozenset({"server", "cold-reset"})))
     assert (record.peak_memory_bytes, record.energy_j) == (None, None)

@@ -45,6 +45,7 @@ def spoiled(folder: Path, place: str, value: object) -> tuple[Store, str]:
         ("environment.gpus", ["H200"]),
         ("environment.packages", "torch"),
         ("environment.since_invocation_s", "x"),
+        ("environment.workers", ["core"]),
         ("validity.reasons", [1]),
         ("validity.valid", "yes"),
         ("trial", []),

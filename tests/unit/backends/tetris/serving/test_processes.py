@@ -84,7 +84,7 @@ def test_a_stage_that_keeps_dying_is_given_up_in_one_line(monkeypatch: pytest.Mo
         backend.poll()
         monkeypatch.setattr(processes, "_start", still_born)
         os.kill(processes.pids()[1], signal.SIGKILL)
-        with pytest.raises(RuntimeError, match=r"stage 1 ended with code -9; 6 died in a row"):
+        with pytest.raises(RuntimeError, match=r"stage 2 ended with code -9; 6 died in a row"):
             poll_often(backend)
     finally:
         backend.close()

@@ -110,7 +110,7 @@ def test_a_stage_that_dies_of_every_job_is_given_up_whoever_else_answers() -> No
     assert set(order) == set(sure)
     played.cursed = 1
     steps = (pipeline.step() for _ in range(1000))
-    with pytest.raises(RuntimeError, match=f"stage 1 ended with code -9; {MOST_DEATHS + 1} died"):
+    with pytest.raises(RuntimeError, match=f"stage 2 ended with code -9; {MOST_DEATHS + 1} died"):
         order += [output.id for outputs in steps for output in outputs]
     assert played.restarts == MOST_DEATHS
 

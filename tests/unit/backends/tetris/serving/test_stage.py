@@ -57,7 +57,7 @@ def test_what_is_no_token_is_told_to_nobody(first: Stage, monkeypatch: pytest.Mo
     layers = vars(first)["_run"]
     monkeypatch.setattr(layers, "run", lambda *_, **__: ([-1], [0.5]))
     monkeypatch.setattr(layers, "exit_head", lambda *_: ([-1], [0.5]))
-    with pytest.raises(EngineError, match="stage 0: the head's logits are NaN"):
+    with pytest.raises(EngineError, match="stage 1: the head's logits are NaN"):
         asked(first, -1.0)
 
 
@@ -67,5 +67,10 @@ def test_a_slot_that_is_released_gives_its_memory_back(
     given: list[tuple[int, int]] = []
     run = vars(first)["_run"]
     monkeypatch.setattr(run, "release", lambda slot, length: given.append((slot, length)))
-    first.do(StageJob(released=((2, 7), (0, 3))))
-    assert given == [(2, 7), (0, 3)]
+    rows = StepRows([2, 2, 0], [0, 1, 0], IDS[:3])
+    first.do(StageJob(rows, is_prompt=True))
+    first.do(StageJob(released=((2, 7), (0, 3), (1, 5))))
+    assert [length for _, length in given] == [7, 3], "of those that it met"
+    assert len({place for place, _ in given}) == 2
+    first.do(StageJob(released=((2, 7),)))
+    assert len(given) == 2, "of a worker that was replaced: told again"

@@ -22,7 +22,7 @@ from tests.support.tetris import echo_stage
 WITHIN_S = 3.0
 """Longer than a machine stands still that other tests share."""
 MORE_THAN_A_PIPE_HOLDS = 1 << 24
-TOLD = r"'played': the process of stage 0 gave no answer in its time \(answered_within_s: 3\)"
+TOLD = r"'played': the process of stage 1 gave no answer in its time \(answered_within_s: 3\)"
 STOPPED_S = 7.0
 """More than `PARENT` gives its stage."""
 PARENT = """
@@ -84,10 +84,10 @@ def test_one_that_does_not_open_in_another_s_place_hangs(monkeypatch: pytest.Mon
 
 def test_what_a_stage_raises_is_told_and_ends_nothing(stages: Stages) -> None:
     stages.send(0, echo_stage.BREAK)
-    with pytest.raises(RuntimeError, match=r"'played': stage 0: ZeroDivisionError: played"):
+    with pytest.raises(RuntimeError, match=r"'played': stage 1: ZeroDivisionError: played"):
         stages.receive(0)
     stages.send(0, echo_stage.FILL)
-    with pytest.raises(MemoryError, match=r"'played': stage 0: MemoryError: played"):
+    with pytest.raises(MemoryError, match=r"'played': stage 1: MemoryError: played"):
         stages.receive(0)
     stages.send(0, b"1")
     assert stages.receive(0) == b"1"
@@ -96,7 +96,7 @@ def test_what_a_stage_raises_is_told_and_ends_nothing(stages: Stages) -> None:
 def test_what_is_refused_or_raised_at_the_opening_is_told() -> None:
     for setup, kind, words in (
         (echo_stage.REFUSE, UserError, "^played$"),
-        (echo_stage.BREAK, RuntimeError, "'played': stage 1: ZeroDivisionError: played"),
+        (echo_stage.BREAK, RuntimeError, "'played': stage 2: ZeroDivisionError: played"),
     ):
         with pytest.raises(kind, match=words):
             PipedStages("played", PLACE, [None, setup])
@@ -108,7 +108,7 @@ def test_what_is_refused_in_another_s_place_is_no_bad_input() -> None:
     made: Stages = PipedStages("played", PLACE, setups)
     try:
         setups[0] = echo_stage.REFUSE
-        with pytest.raises(RuntimeError, match="'played': stage 0 opened again: played"):
+        with pytest.raises(RuntimeError, match="'played': stage 1 opened again: played"):
             made.restart(0)
     finally:
         made.close()

@@ -77,6 +77,15 @@ def test_jobs_of_any_size_are_answered() -> None:
         assert stages.receive(1) == b"beside"
     assert len(set(stages.pids())) == 2
     assert os.getpid() not in stages.pids()
+    assert [one is not None and bool(one.node) for one in stages.whereabouts()] == [True, True]
+    stages.close()
+
+
+def test_what_ray_reserves_for_one_is_told() -> None:
+    stages: Stages = PipedStages("played", place(CPU=1), [None], WITHIN_S)
+    [found] = stages.whereabouts()
+    assert found is not None
+    assert found.reserved == {"CPU": 1.0}
     stages.close()
 
 
@@ -85,7 +94,7 @@ def test_one_that_is_killed_is_replaced_and_others_go_on(stages: Stages) -> None
     os.kill(dead, signal.SIGKILL)
     stages.send(0, b"lost")
     stages.send(1, b"1")
-    with pytest.raises(StageDiedError, match=r"'played': the process of stage 0 is gone \("):
+    with pytest.raises(StageDiedError, match=r"'played': the process of stage 1 is gone \("):
         stages.receive(0)
     stages.start_anew(0)
     assert stages.receive(1) == b"1"
@@ -110,7 +119,7 @@ def test_one_that_hangs_is_told_and_ended(stages: Stages) -> None:
 
 def test_what_a_stage_refuses_or_raises_is_told(stages: Stages) -> None:
     stages.send(0, echo_stage.BREAK)
-    with pytest.raises(RuntimeError, match=r"'played': stage 0: ZeroDivisionError: played"):
+    with pytest.raises(RuntimeError, match=r"'played': stage 1: ZeroDivisionError: played"):
         stages.receive(0)
     with pytest.raises(UserError, match=r"^played$"):
         PipedStages("played", place(), [echo_stage.REFUSE])
@@ -161,7 +170,7 @@ def test_one_that_finds_no_place_in_another_s_is_no_bad_input(
 
     made: Stages = PipedStages("played", place(), [None])
     monkeypatch.setattr(actors, "PLACED_WITHIN_S", 0.01)
-    with pytest.raises(RuntimeError, match="stage 0 has no actor within"):
+    with pytest.raises(RuntimeError, match="stage 1 has no actor within"):
         made.restart(0)
     made.close()
 
