@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from backends.checkpoints import models
 from backends.classifiers.config import read
@@ -35,10 +38,10 @@ def load(model_dir: Path, dtype: str = "float32") -> RampedClassifier:
     if isinstance(config.shape, EncoderShape):
         tensors = _deebert_names(tensors, config.shape, model_dir)
         ramps = 1 + max((int(m[1]) for m in map(_RAMP.match, tensors) if m), default=-1)
-        with torch.device("meta"):
+        with torch.device("meta"), _Undrawn():
             model: BertClassifier | ResidualClassifier = BertClassifier(config.shape, ramps)
     else:
-        with torch.device("meta"):
+        with torch.device("meta"), _Undrawn():
             model = ResidualClassifier(config.shape)
     _check(model.state_dict(), tensors, model_dir)
     tensors = {name: tensor.to(DTYPES[dtype]) for name, tensor in tensors.items()}
@@ -47,6 +50,22 @@ def load(model_dir: Path, dtype: str = "float32") -> RampedClassifier:
         if isinstance(module, torch.nn.BatchNorm2d):
             module.num_batches_tracked = None
     return model.eval().requires_grad_(False)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves out what fills new parameters: on the meta device that imports torch's compiler, which
+    takes as long as torch itself."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if getattr(func, "__module__", "") == torch.nn.init.__name__:
+            return None
+        return func(*args, **(kwargs or {}))
 
 
 def drop_outside(model: RampedClassifier, first: int, last: int) -> None:
