@@ -220,7 +220,7 @@ class VllmSpeculative(VllmBackend):
         if engine.vllm_config.device_config.device_type == "cpu" and repair_expansion():
             told["repaired"] = REPAIRED
         if options["method"] == EAGLE3:
-            (told[STATES_AFTER],) = engine.collective_rpc(states_after)
+            told[STATES_AFTER] = engine.collective_rpc(states_after)[0]
         return cls(engine, told, models.stop_ids(model_dir))
 
     def reset(self) -> None:
