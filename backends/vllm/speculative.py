@@ -53,6 +53,7 @@ from backends.vllm.drafting import (
     check_draft_model,
     check_head,
     check_method,
+    check_ranks,
     config,
     drafter,
     drawn_head,
@@ -154,6 +155,7 @@ class VllmSpeculative(VllmBackend):
         check_lookup(PREFIX, options)
         check_method(method, draft)
         find_trace(options)
+        check_ranks(options)
         if model_dir is None:
             return
         check_drafts(PREFIX, options["drafts"], model_dir, options["max_model_len"])

@@ -14,9 +14,11 @@ pytest.importorskip("torch")
 if importlib.util.find_spec("vllm") is None:
     pytest.skip("vllm is not installed", allow_module_level=True)
 
+from backends import check_options
 from backends.checkpoints import models
 from backends.vllm import speculative
 from backends.vllm.speculative import VllmSpeculative
+from harness.core.errors import UserError
 from harness.core.nouns import Model
 
 
@@ -56,3 +58,14 @@ def test_each_rank_tells_which_states_a_head_reads(monkeypatch: pytest.MonkeyPat
     )
     engine = Ranks("cuda", *[SimpleNamespace(model_runner=runner)] * 2)
     assert opened(monkeypatch, engine, method="eagle3")["states_after"] == [2, 5, 8]
+
+
+@pytest.mark.parametrize("name", ["tensor_parallel_size", "pipeline_parallel_size"])
+def test_a_replay_wants_the_model_in_its_own_process(name: str) -> None:
+    """What judges drafts by a trace cannot be sent to the ranks: found out after loading."""
+    with pytest.raises(UserError) as caught:
+        check_options("vllm-speculative", {"replay": "demo", "engine": {name: 2}})
+    said = f"backend 'vllm-speculative': option 'replay': engine: {name}: 2: expected 1: a trace"
+    assert str(caught.value).startswith(said)
+    check_options("vllm-speculative", {"replay": "demo", "engine": {name: 1}})
+    check_options("vllm-speculative", {"engine": {name: 2}})
