@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import pickle
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ if importlib.util.find_spec("vllm") is None:
 from backends import check_options
 from backends.checkpoints import models
 from backends.vllm import speculative
+from backends.vllm.sampling import REPAIRED, expand
 from backends.vllm.speculative import VllmSpeculative
 from harness.core.errors import UserError
 from harness.core.nouns import Model
@@ -30,7 +32,12 @@ class Ranks:
         self.workers = workers
 
     def collective_rpc(self, function: Any) -> list[Any]:
-        return [pickle.loads(pickle.dumps(function))(worker) for worker in self.workers]
+        found = []
+        for worker in self.workers:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setitem(sys.modules, "vllm.v1.sample", getattr(worker, "sample", None))
+                found.append(pickle.loads(pickle.dumps(function))(worker))
+        return found
 
 
 def opened(monkeypatch: pytest.MonkeyPatch, engine: Any, **options: Any) -> dict[str, Any]:
@@ -69,3 +76,35 @@ def test_a_replay_wants_the_model_in_its_own_process(name: str) -> None:
     assert str(caught.value).startswith(said)
     check_options("vllm-speculative", {"replay": "demo", "engine": {name: 1}})
     check_options("vllm-speculative", {"engine": {name: 2}})
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_what_samples_is_repaired_where_it_samples(
+    monkeypatch: pytest.MonkeyPatch, *, wrong: bool
+) -> None:
+    """In the parent of the ranks vLLM's function is the Triton one, which a CPU cannot call."""
+
+    def thrown_away(x: Any, ends: Any, tokens: int) -> Any:
+        return x.new_zeros(tokens)
+
+    def of_triton(*_: Any) -> Any:
+        raise TypeError("Cannot inspect kernel parameters for function")
+
+    def sample(function: Any) -> ModuleType:
+        found = ModuleType("vllm.v1.sample")
+        found.__dict__["rejection_sampler"] = SimpleNamespace(expand_batch_to_tokens=function)
+        return found
+
+    function = thrown_away if wrong else right
+    monkeypatch.setitem(sys.modules, "vllm.v1.sample", sample(of_triton))
+    ranks = [SimpleNamespace(sample=sample(function)) for _ in range(2)]
+    told = opened(monkeypatch, Ranks("cpu", *ranks), method="ngram")
+    assert told.get("repaired") == (REPAIRED if wrong else None)
+    for rank in ranks:
+        now = rank.sample.rejection_sampler.expand_batch_to_tokens
+        assert now is (expand if wrong else right)
+    assert "repaired" not in opened(monkeypatch, Ranks("cuda", *ranks), method="ngram")
+
+
+def right(x: Any, ends: Any, tokens: int) -> Any:
+    return expand(x, ends, tokens)
