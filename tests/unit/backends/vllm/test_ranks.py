@@ -17,7 +17,8 @@ if importlib.util.find_spec("vllm") is None:
 
 from backends import check_options
 from backends.checkpoints import models
-from backends.vllm import speculative
+from backends.vllm import backend, speculative
+from backends.vllm.backend import VllmBackend
 from backends.vllm.sampling import REPAIRED, expand
 from backends.vllm.speculative import VllmSpeculative
 from harness.core.errors import UserError
@@ -25,7 +26,7 @@ from harness.core.nouns import Model
 
 
 class Ranks:
-    """An engine of two: what it is told to call reaches them by pickle, and both answer."""
+    """An engine: what it is told to call reaches each rank, where it has several by pickle."""
 
     def __init__(self, device: str, *workers: Any) -> None:
         self.vllm_config = SimpleNamespace(device_config=SimpleNamespace(device_type=device))
@@ -36,8 +37,13 @@ class Ranks:
         for worker in self.workers:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setitem(sys.modules, "vllm.v1.sample", getattr(worker, "sample", None))
-                found.append(pickle.loads(pickle.dumps(function))(worker))
+                if len(self.workers) > 1:
+                    function = pickle.loads(pickle.dumps(function))
+                found.append(function(worker))
         return found
+
+    def get_supported_tasks(self) -> tuple[str, ...]:
+        return ("generate",)
 
 
 def opened(monkeypatch: pytest.MonkeyPatch, engine: Any, **options: Any) -> dict[str, Any]:
@@ -104,6 +110,36 @@ def test_what_samples_is_repaired_where_it_samples(
         now = rank.sample.rejection_sampler.expand_batch_to_tokens
         assert now is (expand if wrong else right)
     assert "repaired" not in opened(monkeypatch, Ranks("cuda", *ranks), method="ngram")
+
+
+@pytest.mark.parametrize(("executor", "is_cpu"), [("mp", True), ("uni", True), ("uni", False)])
+def test_each_rank_keeps_the_random_numbers_of_dropped_tokens(
+    monkeypatch: pytest.MonkeyPatch, *, executor: str, is_cpu: bool
+) -> None:
+    """Else a sampled prompt that is read in several steps ends an engine of two ranks on a CPU.
+    Only a model in this process can be timed from here."""
+    monkeypatch.setattr(backend, "keep_generators", lambda runner: runner.done.append("kept"))
+    monkeypatch.setattr(VllmBackend, "_watch", lambda _, worker: worker.model_runner.done.append(1))
+    config = SimpleNamespace(
+        get_vocab_size=lambda: 8,
+        max_model_len=8,
+        hf_text_config=SimpleNamespace(num_hidden_layers=2),
+    )
+    runners = [SimpleNamespace(done=[]) for _ in range(2 if executor == "mp" else 1)]
+    engine = Ranks("cpu", *[SimpleNamespace(model_runner=runner) for runner in runners])
+    engine.vllm_config.model_config = config
+    engine.vllm_config.parallel_config = SimpleNamespace(distributed_executor_backend=executor)
+    modules: dict[str, dict[str, Any]] = {
+        "vllm": {"__version__": "0"},
+        "vllm.inputs.engine": {"tokens_input": None},
+        "vllm.platforms": {"current_platform": SimpleNamespace(is_cpu=lambda: is_cpu)},
+        "vllm.sampling_params": {"SamplingParams": dict},
+    }
+    for name, attributes in modules.items():
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**attributes))
+    VllmBackend(engine, {}, [])
+    done = ["kept", 1] if executor == "uni" else ["kept"]
+    assert [runner.done for runner in runners] == [done if is_cpu else []] * len(runners)
 
 
 def right(x: Any, ends: Any, tokens: int) -> Any:
