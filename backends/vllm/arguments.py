@@ -74,6 +74,8 @@ REFUSALS = (
     ValueError,
 )
 """What vLLM raises for arguments that it cannot take."""
+GENERATES = "generate"
+"""What vLLM's model runner does with a model that writes text."""
 TAKEN = "Free memory on device"
 """Begins what vLLM raises on a GPU whose free memory is less than the share that it may use; asked
 for also where the cache's size is given."""
@@ -165,7 +167,8 @@ def engine_arguments(settings: Mapping[str, Any], model_dir: Path, dtype: str) -
 def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
     """An `LLMEngine` in this process, where nothing else is said as `vllm serve` is started: of no
     such context vLLM takes smaller batches. Raises `UserError` with vLLM's reason when it refuses,
-    and what vLLM raised where others hold the device's memory: alone it may start.
+    and for a model that does not generate; and what vLLM raised where others hold the device's
+    memory: alone it may start.
     """
     from vllm.engine.arg_utils import EngineArgs
     from vllm.usage.usage_lib import UsageContext
@@ -175,6 +178,13 @@ def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
     try:
         served = UsageContext.OPENAI_API_SERVER
         config = EngineArgs(**arguments).create_engine_config(served)
+        if config.model_config.runner_type != GENERATES:
+            raise UserError(
+                f"backend '{backend}': {arguments['model']}: vLLM takes it for a "
+                f"{config.model_config.runner_type} model (architecture "
+                f"{', '.join(config.model_config.architectures)}), which classifies, scores or "
+                "embeds; expected one that generates text"
+            )
         return LLMEngine.from_vllm_config(config, served, disable_log_stats=True)
     except REFUSALS as error:
         if str(error).startswith(TAKEN):

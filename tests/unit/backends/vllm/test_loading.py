@@ -23,9 +23,11 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     told: the context of its arguments, and that of its engine."""
     told: dict[str, Any] = {}
     raised: list[Exception] = []
+    model = SimpleNamespace(runner_type="generate", architectures=["LlamaForCausalLM"])
 
-    def create_engine_config(context: Any = None, **_: Any) -> None:
+    def create_engine_config(context: Any = None, **_: Any) -> Any:
         told["arguments"] = context
+        return SimpleNamespace(model_config=model)
 
     def from_vllm_config(config: Any, usage_context: Any = None, **_: Any) -> Any:
         if raised:
@@ -33,8 +35,9 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         told["engine"] = usage_context
         return told
 
-    def load(error: Exception | None = None, **arguments: Any) -> Any:
+    def load(error: Exception | None = None, runner: str = "generate", **arguments: Any) -> Any:
         raised[:] = [] if error is None else [error]
+        model.runner_type = runner
         return load_engine("vllm", arguments)
 
     monkeypatch.setattr(vllm_arguments, "allow_tiles", lambda: None)
@@ -61,6 +64,16 @@ def test_a_class_that_cannot_be_imported_is_the_users_mistake(loads: Callable[..
         loads(ModuleNotFoundError("No module named 'nope'"), worker_cls="nope.X")
     said = "vLLM refused the model or its options: No module named 'nope'"
     assert str(caught.value) == f"backend 'vllm': {said}"
+
+
+def test_a_model_that_does_not_generate_is_refused_before_it_loads(
+    loads: Callable[..., Any],
+) -> None:
+    """vLLM loads it, and refuses each request."""
+    with pytest.raises(UserError) as caught:
+        loads(RuntimeError("was loaded"), runner="pooling", model="/m/reward")
+    said = "/m/reward: vLLM takes it for a pooling model (architecture LlamaForCausalLM), which"
+    assert str(caught.value).startswith(f"backend 'vllm': {said}")
 
 
 @pytest.mark.parametrize(
