@@ -16,7 +16,7 @@ from typing import Any
 from backends.checkpoints import models
 from backends.vllm import sources
 from backends.vllm.tiles import allow_tiles
-from harness.core.errors import UserError, nearest
+from harness.core.errors import UserError, nearest, of_memory
 from harness.core.names import KV_CACHE_TOKENS
 
 CPU_KV_CACHE_GIB = 0.5
@@ -69,7 +69,7 @@ REFUSALS = (
     AttributeError,
     ImportError,
     KeyError,
-    NotImplementedError,
+    RuntimeError,
     TypeError,
     ValueError,
 )
@@ -167,8 +167,8 @@ def engine_arguments(settings: Mapping[str, Any], model_dir: Path, dtype: str) -
 def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
     """An `LLMEngine` in this process, where nothing else is said as `vllm serve` is started: of no
     such context vLLM takes smaller batches. Raises `UserError` with vLLM's reason when it refuses,
-    and for a model that does not generate; and what vLLM raised where others hold the device's
-    memory: alone it may start.
+    and for a model that does not generate; and what vLLM raised where a device failed, or others
+    hold its memory: alone it may start.
     """
     from vllm.engine.arg_utils import EngineArgs
     from vllm.usage.usage_lib import UsageContext
@@ -187,12 +187,21 @@ def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
             )
         return LLMEngine.from_vllm_config(config, served, disable_log_stats=True)
     except REFUSALS as error:
-        if str(error).startswith(TAKEN):
+        if _of_the_device(error):
             raise
         given = arguments.get("kv_cache_memory_bytes")
         words = None if given is None else _small_cache(str(error), given / 2**30)
         words = words or f"vLLM refused the model or its options: {_reason(error)}"
         raise UserError(f"backend '{backend}': {words}") from error
+
+
+def _of_the_device(error: Exception) -> bool:
+    """Whether a device or its memory failed, which is nobody's mistake: torch has errors of its own
+    for that, and vLLM's ranks hand on their text alone."""
+    if not isinstance(error, RuntimeError) or isinstance(error, NotImplementedError):
+        return str(error).startswith(TAKEN)
+    of_torch = type(error).__module__.split(".")[0] == "torch"
+    return of_torch or of_memory(error) or re.search("CUDA|NCCL", str(error)) is not None
 
 
 def _small_cache(reason: str, gib: float) -> str | None:

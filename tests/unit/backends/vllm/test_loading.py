@@ -13,7 +13,7 @@ from backends.vllm import arguments as vllm_arguments
 from backends.vllm.arguments import load_engine
 from harness.core.errors import UserError
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 SERVED = "OPENAI_API_SERVER"
 
 
@@ -101,6 +101,35 @@ def test_a_cache_too_small_for_one_request_is_named_by_our_option(
     assert str(caught.value).startswith(f"backend 'vllm': option 'kv_cache_gib': 0.004 GiB {said}")
     with pytest.raises(UserError, match="vLLM refused the model or its options: To serve"):
         loads(told, kv_cache_memory_bytes=None)
+
+
+def test_what_vllm_cannot_run_here_is_one_line(loads: Callable[..., Any]) -> None:
+    told = RuntimeError("static_scaled_fp8_quant() expected at most 0 argument(s)\nmore")
+    with pytest.raises(UserError) as caught:
+        loads(told, quantization="fp8")
+    said = "vLLM refused the model or its options: static_scaled_fp8_quant() expected at most 0"
+    assert str(caught.value) == f"backend 'vllm': {said} argument(s)"
+    with pytest.raises(UserError, match="needs CUDA"):
+        loads(NotImplementedError("needs CUDA"))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        torch.OutOfMemoryError("Tried to allocate 2.00 GiB"),
+        torch.AcceleratorError("device-side assert triggered"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
+        RuntimeError("Worker failed with error 'CUDA error: an illegal memory access'"),
+        RuntimeError("NCCL error in: ProcessGroupNCCL.cpp:94"),
+    ],
+    ids=lambda told: str(told)[:12],
+)
+def test_a_device_that_fails_is_no_mistake_of_the_user(
+    loads: Callable[..., Any], told: RuntimeError
+) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        loads(told)
+    assert caught.value is told
 
 
 def test_memory_that_others_hold_is_no_mistake_of_the_user(loads: Callable[..., Any]) -> None:
