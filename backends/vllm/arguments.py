@@ -9,6 +9,7 @@ import difflib
 import math
 import os
 import re
+import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -226,11 +227,22 @@ def _reason(error: Exception) -> str:
     """One line out of vLLM's exception; pydantic's says what is wrong in its details."""
     details = getattr(error, "errors", None)
     if not callable(details):
-        return models.one_line(error)
+        said, place = models.one_line(error), _place(error)
+        if not str(error).strip():
+            return f"{said}{place}; the checkpoint's config.json may not fit its weights"
+        return said + place if isinstance(error, AttributeError | KeyError | TypeError) else said
     first = details()[0]
     place = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     return models.one_line(f"{place}: {message}" if place else message)
+
+
+def _place(error: Exception) -> str:
+    """The function of vLLM's that raised an error: its name is often that of what was wrong."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}" for frame in frames]
+    places = [name for name in names if name.startswith("vllm.")]
+    return f" in {places[-1]}" if places else ""
 
 
 def effective(settings: Mapping[str, Any], engine: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from harness.core.errors import UserError
 
 torch = pytest.importorskip("torch")
 SERVED = "OPENAI_API_SERVER"
+PLACE = " in vllm.layers.embedding.weight_loader"
 
 
 @pytest.fixture
@@ -31,7 +32,9 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def from_vllm_config(config: Any, usage_context: Any = None, **_: Any) -> Any:
         if raised:
-            raise raised[0]
+            names: dict[str, Any] = {"__name__": "vllm.layers.embedding", "error": raised[0]}
+            exec("def weight_loader():\n    raise error", names)
+            names["weight_loader"]()
         told["engine"] = usage_context
         return told
 
@@ -111,6 +114,25 @@ def test_what_vllm_cannot_run_here_is_one_line(loads: Callable[..., Any]) -> Non
     assert str(caught.value) == f"backend 'vllm': {said} argument(s)"
     with pytest.raises(UserError, match="needs CUDA"):
         loads(NotImplementedError("needs CUDA"))
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            AssertionError(),
+            f"AssertionError{PLACE}; the checkpoint's config.json may not fit its weights",
+        ),
+        (TypeError("'<' not supported"), f"'<' not supported{PLACE}"),
+        (AssertionError("heads must divide"), "heads must divide"),
+    ],
+)
+def test_an_error_that_says_little_is_told_with_its_place(
+    loads: Callable[..., Any], told: Exception, said: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        loads(told)
+    assert str(caught.value) == f"backend 'vllm': vLLM refused the model or its options: {said}"
 
 
 @pytest.mark.parametrize(
