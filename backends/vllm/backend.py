@@ -84,7 +84,11 @@ class VllmBackend(Backend):
         ),
         "prefix_caching": Option(bool, False, "keep the KV of shared prompt beginnings"),
         "kv_cache_gib": Option(
-            float, None, f"KV cache; default: {CPU_KV_CACHE_GIB} on a CPU, else vLLM's", minimum=0
+            float,
+            None,
+            f"KV cache; default: {CPU_KV_CACHE_GIB} on a CPU, else vLLM's",
+            minimum=1e-6,
+            maximum=1e6,
         ),
         "seed": Option(int, 0, "the engine's seed; a request's own is in its sampling"),
         "threads": Option(int, None, "CPU threads; default: OpenMP's", minimum=1),
