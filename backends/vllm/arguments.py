@@ -16,6 +16,7 @@ from typing import Any
 
 from backends.checkpoints import models
 from backends.vllm import sources
+from backends.vllm.shapes import check_shapes
 from backends.vllm.tiles import allow_tiles
 from harness.core.errors import UserError, nearest, of_memory
 from harness.core.names import KV_CACHE_TOKENS
@@ -168,8 +169,8 @@ def engine_arguments(settings: Mapping[str, Any], model_dir: Path, dtype: str) -
 def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
     """An `LLMEngine` in this process, where nothing else is said as `vllm serve` is started: of no
     such context vLLM takes smaller batches. Raises `UserError` with vLLM's reason when it refuses,
-    and for a model that does not generate; and what vLLM raised where a device failed, or others
-    hold its memory: alone it may start.
+    and for a model that does not generate or fit its configuration; and what vLLM raised where a
+    device failed, or others hold its memory: alone it may start.
     """
     from vllm.engine.arg_utils import EngineArgs
     from vllm.usage.usage_lib import UsageContext
@@ -186,6 +187,7 @@ def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
                 f"{', '.join(config.model_config.architectures)}), which classifies, scores or "
                 "embeds; expected one that generates text"
             )
+        check_shapes(arguments)
         return LLMEngine.from_vllm_config(config, served, disable_log_stats=True)
     except REFUSALS as error:
         if _of_the_device(error):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from backends.vllm import arguments as vllm_arguments
 from backends.vllm.arguments import load_engine
 from harness.core.errors import UserError
+from tests.support.tiny_llama import CONFIG, write_tiny_llama
 
 torch = pytest.importorskip("torch")
 SERVED = "OPENAI_API_SERVER"
@@ -41,7 +44,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     def load(error: Exception | None = None, runner: str = "generate", **arguments: Any) -> Any:
         raised[:] = [] if error is None else [error]
         model.runner_type = runner
-        return load_engine("vllm", arguments)
+        return load_engine("vllm", {"model": "nowhere", **arguments})
 
     monkeypatch.setattr(vllm_arguments, "allow_tiles", lambda: None)
     made = SimpleNamespace(create_engine_config=create_engine_config)
@@ -77,6 +80,17 @@ def test_a_model_that_does_not_generate_is_refused_before_it_loads(
         loads(RuntimeError("was loaded"), runner="pooling", model="/m/reward")
     said = "/m/reward: vLLM takes it for a pooling model (architecture LlamaForCausalLM), which"
     assert str(caught.value).startswith(f"backend 'vllm': {said}")
+
+
+def test_a_model_that_does_not_fit_its_configuration_is_refused_before_it_loads(
+    loads: Callable[..., Any], tmp_path: Path
+) -> None:
+    write_tiny_llama(tmp_path, tokenizer=False, layers=1)
+    loads(model=str(tmp_path))
+    narrow = CONFIG | {"num_hidden_layers": 1, "intermediate_size": 256}
+    (tmp_path / "config.json").write_text(json.dumps(narrow))
+    with pytest.raises(UserError, match=r"gate_proj\.weight has shape"):
+        loads(RuntimeError("was loaded"), model=str(tmp_path))
 
 
 @pytest.mark.parametrize(
