@@ -9,14 +9,16 @@ import difflib
 import math
 import os
 import re
+import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
 from backends.vllm import sources
+from backends.vllm.shapes import check_shapes
 from backends.vllm.tiles import allow_tiles
-from harness.core.errors import UserError, nearest
+from harness.core.errors import UserError, nearest, of_memory
 from harness.core.names import KV_CACHE_TOKENS
 
 CPU_KV_CACHE_GIB = 0.5
@@ -69,11 +71,13 @@ REFUSALS = (
     AttributeError,
     ImportError,
     KeyError,
-    NotImplementedError,
+    RuntimeError,
     TypeError,
     ValueError,
 )
 """What vLLM raises for arguments that it cannot take."""
+GENERATES = "generate"
+"""What vLLM's model runner does with a model that writes text."""
 TAKEN = "Free memory on device"
 """Begins what vLLM raises on a GPU whose free memory is less than the share that it may use; asked
 for also where the cache's size is given."""
@@ -165,7 +169,8 @@ def engine_arguments(settings: Mapping[str, Any], model_dir: Path, dtype: str) -
 def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
     """An `LLMEngine` in this process, where nothing else is said as `vllm serve` is started: of no
     such context vLLM takes smaller batches. Raises `UserError` with vLLM's reason when it refuses,
-    and what vLLM raised where others hold the device's memory: alone it may start.
+    and for a model that does not generate or fit its configuration; and what vLLM raised where a
+    device failed, or others hold its memory: alone it may start.
     """
     from vllm.engine.arg_utils import EngineArgs
     from vllm.usage.usage_lib import UsageContext
@@ -175,14 +180,31 @@ def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
     try:
         served = UsageContext.OPENAI_API_SERVER
         config = EngineArgs(**arguments).create_engine_config(served)
+        if config.model_config.runner_type != GENERATES:
+            raise UserError(
+                f"backend '{backend}': {arguments['model']}: vLLM takes it for a "
+                f"{config.model_config.runner_type} model (architecture "
+                f"{', '.join(config.model_config.architectures)}), which classifies, scores or "
+                "embeds; expected one that generates text"
+            )
+        check_shapes(arguments)
         return LLMEngine.from_vllm_config(config, served, disable_log_stats=True)
     except REFUSALS as error:
-        if str(error).startswith(TAKEN):
+        if _of_the_device(error):
             raise
         given = arguments.get("kv_cache_memory_bytes")
         words = None if given is None else _small_cache(str(error), given / 2**30)
         words = words or f"vLLM refused the model or its options: {_reason(error)}"
         raise UserError(f"backend '{backend}': {words}") from error
+
+
+def _of_the_device(error: Exception) -> bool:
+    """Whether a device or its memory failed, which is nobody's mistake: torch has errors of its own
+    for that, and vLLM's ranks hand on their text alone."""
+    if not isinstance(error, RuntimeError) or isinstance(error, NotImplementedError):
+        return str(error).startswith(TAKEN)
+    of_torch = type(error).__module__.split(".")[0] == "torch"
+    return of_torch or of_memory(error) or re.search("CUDA|NCCL", str(error)) is not None
 
 
 def _small_cache(reason: str, gib: float) -> str | None:
@@ -207,11 +229,22 @@ def _reason(error: Exception) -> str:
     """One line out of vLLM's exception; pydantic's says what is wrong in its details."""
     details = getattr(error, "errors", None)
     if not callable(details):
-        return models.one_line(error)
+        said, place = models.one_line(error), _place(error)
+        if not str(error).strip():
+            return f"{said}{place}; the checkpoint's config.json may not fit its weights"
+        return said + place if isinstance(error, AttributeError | KeyError | TypeError) else said
     first = details()[0]
     place = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     return models.one_line(f"{place}: {message}" if place else message)
+
+
+def _place(error: Exception) -> str:
+    """The function of vLLM's that raised an error: its name is often that of what was wrong."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}" for frame in frames]
+    places = [name for name in names if name.startswith("vllm.")]
+    return f" in {places[-1]}" if places else ""
 
 
 def effective(settings: Mapping[str, Any], engine: Any) -> dict[str, Any]:

@@ -84,7 +84,11 @@ class VllmBackend(Backend):
         ),
         "prefix_caching": Option(bool, False, "keep the KV of shared prompt beginnings"),
         "kv_cache_gib": Option(
-            float, None, f"KV cache; default: {CPU_KV_CACHE_GIB} on a CPU, else vLLM's", minimum=0
+            float,
+            None,
+            f"KV cache; default: {CPU_KV_CACHE_GIB} on a CPU, else vLLM's",
+            minimum=1e-6,
+            maximum=1e6,
         ),
         "seed": Option(int, 0, "the engine's seed; a request's own is in its sampling"),
         "threads": Option(int, None, "CPU threads; default: OpenMP's", minimum=1),
@@ -125,10 +129,11 @@ class VllmBackend(Backend):
         """By the engine's id: unlike the request's it is never used twice."""
         self._number = itertools.count()
         self._clock = PassClock()
-        if current_platform.is_cpu() and engine.vllm_config.parallel_config.world_size == 1:
-            # on a GPU a call returns before its work is done
-            engine.collective_rpc(self._watch)
+        if current_platform.is_cpu():
             engine.collective_rpc(_keep_generators)
+            if engine.vllm_config.parallel_config.distributed_executor_backend == "uni":
+                # on a GPU a call returns before its work is done, and no clock reaches other ranks
+                engine.collective_rpc(self._watch)
         self._refused: list[Commit] = []
         replay = options.get("replay")
         self._source = None if replay is None else self._open_source(options)

@@ -32,6 +32,8 @@ METHODS = (DRAFT_MODEL, NGRAM, SUFFIX, *HEADS, *ON_GPU)
 LOOKUPS = (NGRAM, "ngram_gpu")
 REPLAYED = (DRAFT_MODEL, EAGLE3, NGRAM)
 """Methods of which a trace tells all: how many tokens they draft, and how many of these stand."""
+RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
+"""vLLM's arguments whose product is the number of processes that a model is in."""
 
 
 def drafter(options: Mapping[str, Any], model_dir: Path) -> Path:
@@ -65,6 +67,16 @@ def find_trace(options: Mapping[str, Any]) -> TraceSource | None:
         raise UserError(f"{PREFIX} 'record' has no meaning with 'replay'")
     own = ("lookup_min", "lookup_max") if method in LOOKUPS else ()
     return open_drafts(PREFIX, options, NAME, own, REPLAYED)
+
+
+def check_ranks(options: Mapping[str, Any]) -> None:
+    """Raise `UserError` where drafts are judged by a trace, and the model is in other processes."""
+    for name in RANKS:
+        if options["replay"] and (size := options["engine"].get(name, 1)) != 1:
+            raise UserError(
+                f"{PREFIX} 'replay': engine: {name}: {size!r}: expected 1: a trace judges drafts "
+                "in the backend's own process, and the model would be in others"
+            )
 
 
 def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:

@@ -40,9 +40,9 @@ def keep_generators(runner: Any) -> None:
     runner.sample_tokens = sample_tokens
 
 
-def repair_expansion() -> bool:
+def repair_expansion(worker: Any) -> bool:
     """Replace vLLM's function in this process where it does not do what it says; whether it stands
-    replaced. Call on a CPU, once vLLM has an engine: only then its CPU functions are in place."""
+    replaced. Call on a CPU, where the model is: only there vLLM's CPU functions are in place."""
     from vllm.v1.sample import rejection_sampler
 
     if not expands(rejection_sampler.expand_batch_to_tokens):

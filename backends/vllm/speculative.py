@@ -16,12 +16,7 @@ from typing import Any, ClassVar, Self
 from backends.checkpoints import models, traces
 from backends.checkpoints.draft_heads import check as draft_heads
 from backends.checkpoints.draft_heads.files import EAGLE3
-from backends.checkpoints.draft_models import (
-    AUTO,
-    check_drafts,
-    check_lookup,
-    draft_files,
-)
+from backends.checkpoints.draft_models import AUTO, check_drafts, check_lookup, draft_files
 from backends.checkpoints.draft_traces import (
     REPLAY,
     SEARCHES,
@@ -53,6 +48,7 @@ from backends.vllm.drafting import (
     check_draft_model,
     check_head,
     check_method,
+    check_ranks,
     config,
     drafter,
     drawn_head,
@@ -154,6 +150,7 @@ class VllmSpeculative(VllmBackend):
         check_lookup(PREFIX, options)
         check_method(method, draft)
         find_trace(options)
+        check_ranks(options)
         if model_dir is None:
             return
         check_drafts(PREFIX, options["drafts"], model_dir, options["max_model_len"])
@@ -217,10 +214,11 @@ class VllmSpeculative(VllmBackend):
             os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
         engine = load_engine(NAME, arguments)
         told = effective(options, engine)
-        if engine.vllm_config.device_config.device_type == "cpu" and repair_expansion():
+        on_cpu = engine.vllm_config.device_config.device_type == "cpu"
+        if on_cpu and all(engine.collective_rpc(repair_expansion)):
             told["repaired"] = REPAIRED
         if options["method"] == EAGLE3:
-            (told[STATES_AFTER],) = engine.collective_rpc(states_after)
+            told[STATES_AFTER] = engine.collective_rpc(states_after)[0]
         return cls(engine, told, models.stop_ids(model_dir))
 
     def reset(self) -> None:

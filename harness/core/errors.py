@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 
 _elsewhere = ContextVar("elsewhere", default=False)
+_OF_MEMORY = ("MemoryError", "OutOfMemoryError")
+_NO_MEMORY = ("can't allocate memory", "out of memory", "cannot allocate memory")
 
 
 class UserError(Exception):
@@ -31,6 +33,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return "expected one of: " + ", ".join(options)
+
+
+def of_memory(error: BaseException) -> bool:
+    """Whether an error, also one told on from another process, is that memory was too little."""
+    text = " ".join(str(error).lower().split())
+    return type(error).__name__ in _OF_MEMORY or any(phrase in text for phrase in _NO_MEMORY)
 
 
 @contextlib.contextmanager

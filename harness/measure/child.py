@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from harness.core.backend import Backend
-from harness.core.errors import UnavailableError, UserError
+from harness.core.errors import UnavailableError, UserError, of_memory
 from harness.core.names import OTHER_MACHINES, SERVER
 from harness.core.nouns import Generation, Load, Request, Status, TrialRecord
 from harness.core.processes.gpus import number_by_bus
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from harness.measure.sweep import MeasuredSession
 
 PR_SET_PDEATHSIG = 1
-MEMORY_ERRORS = ("MemoryError", "OutOfMemoryError")
-MEMORY_PHRASES = ("can't allocate memory", "out of memory", "cannot allocate memory")
 
 Tell = Callable[[Phase | LoadProgress], None]
 
@@ -178,8 +176,7 @@ def _problem(error: Exception) -> NoResult:
     with contextlib.suppress(OSError):  # a full disk must not hide the error itself
         traceback.print_exception(error)
     name, text = type(error).__name__, " ".join(str(error).split())
-    of_memory = name in MEMORY_ERRORS or any(p in text.lower() for p in MEMORY_PHRASES)
-    return NoResult("out_of_memory" if of_memory else "failed", f"{name}: {text}")
+    return NoResult("out_of_memory" if of_memory(error) else "failed", f"{name}: {text}")
 
 
 def _die_with(parent_pid: int) -> None:

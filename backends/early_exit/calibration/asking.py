@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,12 +19,10 @@ from backends.early_exit.policy import NEVER
 from backends.engine.model.architecture import EngineError
 from backends.vllm.arguments import TAKEN
 from harness.core.backend import Backend
-from harness.core.errors import UserError
+from harness.core.errors import UserError, of_memory
 from harness.core.nouns import Model
 
 _WIDER = ("bfloat16", "float32")
-_NO_MEMORY = re.compile(r"out of memory|can.t allocate memory", re.IGNORECASE)
-"""What torch says of a device, and of a CPU's allocator, and vLLM of both."""
 Tell = Callable[[float | None, int, int, float], None]
 """Of a threshold: groups answered, those of them that were known, seconds since it began."""
 
@@ -135,7 +132,7 @@ def told_plainly(settings: Settings) -> Iterator[None]:
                 f"--backend {settings.backend}: {text}; end what holds the memory, or give "
                 f"--option 'engine={{gpu_memory_utilization: 0.5}}'"
             ) from None
-        if not isinstance(error, MemoryError) and not _NO_MEMORY.search(text):
+        if not of_memory(error):
             raise
         smaller = "--option max_model_len=N"
         if settings.backend == VLLM:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import sys
 from pathlib import Path
@@ -33,6 +34,9 @@ pytestmark = pytest.mark.skipif(
         ({"engine": []}, "option 'engine': expected dict"),
         ({"max_num_seqs": 0}, "at least 1"),
         ({"max_model_len": "4k"}, "expected int"),
+        ({"kv_cache_gib": 0}, "option 'kv_cache_gib': expected at least 1e-06, got 0"),
+        ({"kv_cache_gib": math.inf}, "option 'kv_cache_gib': expected at most 1e+06, got inf"),
+        ({"kv_cache_gib": math.nan}, "option 'kv_cache_gib': expected at least 1e-06, got nan"),
         ({"prefix_cachin": True}, "did you mean 'prefix_caching'?"),
     ],
 )

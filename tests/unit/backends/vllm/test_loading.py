@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +14,11 @@ import pytest
 from backends.vllm import arguments as vllm_arguments
 from backends.vllm.arguments import load_engine
 from harness.core.errors import UserError
+from tests.support.tiny_llama import CONFIG, write_tiny_llama
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 SERVED = "OPENAI_API_SERVER"
+PLACE = " in vllm.layers.embedding.weight_loader"
 
 
 @pytest.fixture
@@ -23,19 +27,24 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     told: the context of its arguments, and that of its engine."""
     told: dict[str, Any] = {}
     raised: list[Exception] = []
+    model = SimpleNamespace(runner_type="generate", architectures=["LlamaForCausalLM"])
 
-    def create_engine_config(context: Any = None, **_: Any) -> None:
+    def create_engine_config(context: Any = None, **_: Any) -> Any:
         told["arguments"] = context
+        return SimpleNamespace(model_config=model)
 
     def from_vllm_config(config: Any, usage_context: Any = None, **_: Any) -> Any:
         if raised:
-            raise raised[0]
+            names: dict[str, Any] = {"__name__": "vllm.layers.embedding", "error": raised[0]}
+            exec("def weight_loader():\n    raise error", names)
+            names["weight_loader"]()
         told["engine"] = usage_context
         return told
 
-    def load(error: Exception | None = None, **arguments: Any) -> Any:
+    def load(error: Exception | None = None, runner: str = "generate", **arguments: Any) -> Any:
         raised[:] = [] if error is None else [error]
-        return load_engine("vllm", arguments)
+        model.runner_type = runner
+        return load_engine("vllm", {"model": "nowhere", **arguments})
 
     monkeypatch.setattr(vllm_arguments, "allow_tiles", lambda: None)
     made = SimpleNamespace(create_engine_config=create_engine_config)
@@ -63,6 +72,27 @@ def test_a_class_that_cannot_be_imported_is_the_users_mistake(loads: Callable[..
     assert str(caught.value) == f"backend 'vllm': {said}"
 
 
+def test_a_model_that_does_not_generate_is_refused_before_it_loads(
+    loads: Callable[..., Any],
+) -> None:
+    """vLLM loads it, and refuses each request."""
+    with pytest.raises(UserError) as caught:
+        loads(RuntimeError("was loaded"), runner="pooling", model="/m/reward")
+    said = "/m/reward: vLLM takes it for a pooling model (architecture LlamaForCausalLM), which"
+    assert str(caught.value).startswith(f"backend 'vllm': {said}")
+
+
+def test_a_model_that_does_not_fit_its_configuration_is_refused_before_it_loads(
+    loads: Callable[..., Any], tmp_path: Path
+) -> None:
+    write_tiny_llama(tmp_path, tokenizer=False, layers=1)
+    loads(model=str(tmp_path))
+    narrow = CONFIG | {"num_hidden_layers": 1, "intermediate_size": 256}
+    (tmp_path / "config.json").write_text(json.dumps(narrow))
+    with pytest.raises(UserError, match=r"gate_proj\.weight has shape"):
+        loads(RuntimeError("was loaded"), model=str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("estimated", "said"),
     [
@@ -88,6 +118,54 @@ def test_a_cache_too_small_for_one_request_is_named_by_our_option(
     assert str(caught.value).startswith(f"backend 'vllm': option 'kv_cache_gib': 0.004 GiB {said}")
     with pytest.raises(UserError, match="vLLM refused the model or its options: To serve"):
         loads(told, kv_cache_memory_bytes=None)
+
+
+def test_what_vllm_cannot_run_here_is_one_line(loads: Callable[..., Any]) -> None:
+    told = RuntimeError("static_scaled_fp8_quant() expected at most 0 argument(s)\nmore")
+    with pytest.raises(UserError) as caught:
+        loads(told, quantization="fp8")
+    said = "vLLM refused the model or its options: static_scaled_fp8_quant() expected at most 0"
+    assert str(caught.value) == f"backend 'vllm': {said} argument(s)"
+    with pytest.raises(UserError, match="needs CUDA"):
+        loads(NotImplementedError("needs CUDA"))
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            AssertionError(),
+            f"AssertionError{PLACE}; the checkpoint's config.json may not fit its weights",
+        ),
+        (TypeError("'<' not supported"), f"'<' not supported{PLACE}"),
+        (AssertionError("heads must divide"), "heads must divide"),
+    ],
+)
+def test_an_error_that_says_little_is_told_with_its_place(
+    loads: Callable[..., Any], told: Exception, said: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        loads(told)
+    assert str(caught.value) == f"backend 'vllm': vLLM refused the model or its options: {said}"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        torch.OutOfMemoryError("Tried to allocate 2.00 GiB"),
+        torch.AcceleratorError("device-side assert triggered"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
+        RuntimeError("Worker failed with error 'CUDA error: an illegal memory access'"),
+        RuntimeError("NCCL error in: ProcessGroupNCCL.cpp:94"),
+    ],
+    ids=lambda told: str(told)[:12],
+)
+def test_a_device_that_fails_is_no_mistake_of_the_user(
+    loads: Callable[..., Any], told: RuntimeError
+) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        loads(told)
+    assert caught.value is told
 
 
 def test_memory_that_others_hold_is_no_mistake_of_the_user(loads: Callable[..., Any]) -> None:
