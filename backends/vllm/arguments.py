@@ -82,6 +82,16 @@ TAKEN = "Free memory on device"
 """Begins what vLLM raises on a GPU whose free memory is less than the share that it may use; asked
 for also where the cache's size is given."""
 
+_FAILED = re.compile(
+    "CUDA error|No CUDA GPUs|CUDA driver|NCCL|No space left|can't start new thread"
+)
+"""What is said of a machine and its devices, not of what was asked of them."""
+_RANKS = (
+    "vllm.v1.executor.multiproc_executor",
+    "vllm.distributed.device_communicators.shm_broadcast",
+)
+"""Modules in which a process hears of its ranks."""
+
 
 def check_engine(
     backend: str, arguments: Mapping[str, Any], own: Mapping[str, str] = OWN_ARGUMENTS
@@ -199,12 +209,17 @@ def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def _of_the_device(error: Exception) -> bool:
-    """Whether a device or its memory failed, which is nobody's mistake: torch has errors of its own
-    for that, and vLLM's ranks hand on their text alone."""
+    """Whether a device, its memory or a rank failed, which is nobody's mistake. torch has errors of
+    its own for that; what ranks raise comes from vLLM's executor, with their text at the most."""
     if not isinstance(error, RuntimeError) or isinstance(error, NotImplementedError):
         return str(error).startswith(TAKEN)
-    of_torch = type(error).__module__.split(".")[0] == "torch"
-    return of_torch or of_memory(error) or re.search("CUDA|NCCL", str(error)) is not None
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return (
+        type(error).__module__.split(".")[0] == "torch"
+        or of_memory(error)
+        or _FAILED.search(str(error)) is not None
+        or any(frame.f_globals.get("__name__") in _RANKS for frame in frames)
+    )
 
 
 def _small_cache(reason: str, gib: float) -> str | None:

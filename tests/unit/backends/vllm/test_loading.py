@@ -35,14 +35,20 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def from_vllm_config(config: Any, usage_context: Any = None, **_: Any) -> Any:
         if raised:
-            names: dict[str, Any] = {"__name__": "vllm.layers.embedding", "error": raised[0]}
+            names: dict[str, Any] = {"__name__": told["module"], "error": raised[0]}
             exec("def weight_loader():\n    raise error", names)
             names["weight_loader"]()
         told["engine"] = usage_context
         return told
 
-    def load(error: Exception | None = None, runner: str = "generate", **arguments: Any) -> Any:
+    def load(
+        error: Exception | None = None,
+        runner: str = "generate",
+        module: str = "vllm.layers.embedding",
+        **arguments: Any,
+    ) -> Any:
         raised[:] = [] if error is None else [error]
+        told["module"] = module
         model.runner_type = runner
         return load_engine("vllm", {"model": "nowhere", **arguments})
 
@@ -62,7 +68,8 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 def test_what_is_left_open_is_as_in_a_server(loads: Callable[..., Any]) -> None:
     """Without a context vLLM reads prompts in batches of 2,048 on an H100, where its server takes
     8,192: what is measured here would be another configuration than behind `http`."""
-    assert loads() == {"arguments": SERVED, "engine": SERVED}
+    told = loads()
+    assert (told["arguments"], told["engine"]) == (SERVED, SERVED)
 
 
 def test_a_class_that_cannot_be_imported_is_the_users_mistake(loads: Callable[..., Any]) -> None:
@@ -157,6 +164,8 @@ def test_an_error_that_says_little_is_told_with_its_place(
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
         RuntimeError("Worker failed with error 'CUDA error: an illegal memory access'"),
         RuntimeError("NCCL error in: ProcessGroupNCCL.cpp:94"),
+        RuntimeError("unable to write to file </torch_1_2>: No space left on device (28)"),
+        RuntimeError("can't start new thread"),
     ],
     ids=lambda told: str(told)[:12],
 )
@@ -165,6 +174,14 @@ def test_a_device_that_fails_is_no_mistake_of_the_user(
 ) -> None:
     with pytest.raises(RuntimeError) as caught:
         loads(told)
+    assert caught.value is told
+
+
+def test_a_rank_that_is_gone_is_no_mistake_of_the_user(loads: Callable[..., Any]) -> None:
+    """Its end is told without a reason."""
+    told = RuntimeError("cancelled")
+    with pytest.raises(RuntimeError) as caught:
+        loads(told, module="vllm.distributed.device_communicators.shm_broadcast")
     assert caught.value is told
 
 

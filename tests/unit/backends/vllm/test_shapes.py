@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from tests.support.tiny_llama import CONFIG, write_tiny_llama
 
@@ -15,6 +17,7 @@ pytest.importorskip("torch")
 from backends.vllm.shapes import check_shapes
 from harness.core.errors import UserError
 
+FILE = "model.safetensors"
 NARROW = {"intermediate_size": 256}
 
 
@@ -45,6 +48,8 @@ def test_a_wider_matrix_than_the_configuration_has_is_refused(
     with pytest.raises(UserError) as caught:
         check(model, changed)
     assert str(caught.value) == f"{model}: tensor model.layers.0.{said}"
+    with pytest.raises(UserError):
+        check(model, changed, hf_overrides={"rope_theta": 5e5, "max_position_embeddings": 256})
 
 
 @pytest.mark.parametrize(
@@ -54,6 +59,8 @@ def test_a_wider_matrix_than_the_configuration_has_is_refused(
         ({}, {"hf_overrides": {"architectures": ["EarlyExitLlamaForCausalLM"]}}),
         (NARROW, {"load_format": "dummy"}),
         (NARROW, {"hf_overrides": {"intermediate_size": 512}}),
+        (NARROW, {"hf_config_path": "elsewhere"}),
+        (NARROW, {"load_format": "sharded_state"}),
         ({**NARROW, "architectures": ["OtherForCausalLM"]}, {}),
         ({**NARROW, "quantization_config": {"quant_method": "gptq"}}, {}),
     ],
@@ -62,3 +69,14 @@ def test_what_fits_or_is_not_known_here_is_vllms_to_judge(
     model: Path, changed: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
     check(model, changed, **arguments)
+
+
+def test_numbers_that_are_packed_are_vllms_to_judge(model: Path, tmp_path: Path) -> None:
+    """ModelOpt's four bits keep the names of matrices, and halve their columns."""
+    tensors = load_file(model / FILE)
+    name = "model.layers.0.self_attn.q_proj.weight"
+    rows, columns = tensors[name].shape
+    save_file({**tensors, name: np.zeros((rows, columns // 2), np.uint8)}, tmp_path / FILE)
+    check(tmp_path, {})
+    (tmp_path / "hf_quant_config.json").write_text("{}")
+    check(tmp_path, NARROW)
