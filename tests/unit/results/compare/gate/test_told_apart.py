@@ -20,10 +20,11 @@ from results.compare.gate.quantities import quantities
 from results.compare.gate.record_file import read_record, write_record
 from results.compare.gate.reduced import ReducedRun
 from tests.support.results.make_trials import record, trial
-from tests.support.results.reduced_runs import a_run, changed, everywhere
+from tests.support.results.reduced_runs import a_run, cell, changed, everywhere, joined
 from tests.support.results.stored_runs import answer, run_of
 
 TPOT = GateRules((MarginRule("tpot_s", 0.05),))
+TTFT = GateRules((MarginRule(MEASURED, 0.05),))
 GSM8K = Workload("gsm8k", checksum="sum")
 OTHERS = dataclasses.replace(GSM8K, source="rows.jsonl", rows=6, checksum="others")
 
@@ -122,6 +123,22 @@ def test_a_run_is_not_compared_with_itself() -> None:
     crashed = changed(base, 1, status="failed", values={})
     with pytest.raises(UserError, match="NEW is BASE"):
         check_two_runs(crashed, crashed)
+
+
+def test_what_is_run_again_beside_shared_trials_is_compared() -> None:
+    """Shared trials hid that the one backend that was run again crashed, or was gone."""
+    kept, whole = everywhere(begun(a_run()), cell=cell("vllm")), begun(a_run())
+    crashed = everywhere(whole, status="failed", values={})
+    both, broken = joined("BASE", [kept, whole]), joined("NEW", [kept, crashed])
+    for base, new in ((both, broken), (broken, both), (both, kept)):
+        check_two_runs(base, new)
+    assert compare_runs(both, broken, TTFT).verdict == "fail"
+    for base in (kept, broken):
+        with pytest.raises(UserError, match="NEW is BASE"):
+            check_two_runs(base, joined("NEW", [base, everywhere(whole, cell=cell("more"))]))
+    again = everywhere(crashed, started="2026-01-02T00:00:00+00:00")
+    check_two_runs(broken, joined("NEW", [kept, again]))
+    check_two_runs(crashed, crashed)
 
 
 def test_two_versions_that_run_side_by_side_are_two_runs() -> None:
