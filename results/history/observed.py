@@ -19,7 +19,13 @@ from results import registry
 from results.compare.gate.extraction import own_repeat
 from results.compare.gate.identity import DURATION, FIELDS, MACHINE, PACKAGES, REPLAY, identity
 from results.compare.gate.record_file import read_record
-from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial, cell_name
+from results.compare.gate.reduced import (
+    OF_SEVERAL,
+    CellName,
+    ReducedRun,
+    ReducedTrial,
+    cell_name,
+)
 from results.compare.pooling import SOUND_REPEATS
 from results.compare.quality import without_quality
 from results.goodput.stored import without_probes
@@ -47,6 +53,8 @@ class _Measurement(NamedTuple):
     """One trial as it was measured once, by what runs and files of record both tell of it."""
 
     cell: CellName
+    """Plain: entries may have been added to the experiment since a file of record was made."""
+    work: tuple[Any, ...]
     repeat: int
     fingerprint: str | None
     invocation: str | None
@@ -180,21 +188,27 @@ def _of_run(run: Run, names: Collection[str]) -> ObservedRun:
         version = info.version if info is not None else ""
         doubted = {name for name in values if not _holds(row, name)}
         name = cell_name(one.record.trial, run.experiment)
-        measured = [_measured(name, stored.record) for stored in repeats]
+        measured = [_measured(name, fields, stored.record) for stored in repeats]
         cells.append(_observation(name, fields, version, values, doubted, measured))
     mark = RunMark(run.path, first.started_at, first.environment.get("commit"))
     return ObservedRun(mark, cells)
 
 
-def _measured(cell: CellName, record: TrialRecord) -> _Measurement:
+def _measured(cell: CellName, fields: Mapping[str, Any], record: TrialRecord) -> _Measurement:
     environment = record.environment
     return _Measurement(
-        cell,
+        cell.plain,
+        _work(fields),
         own_repeat(record.trial),
         environment.get("fingerprint"),
         environment.get("invocation"),
         record.started_at,
     )
+
+
+def _work(fields: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells cells of one plain name apart."""
+    return tuple(fields.get(name) for name in sorted(set(OF_SEVERAL.values())))
 
 
 def _of_record(run: ReducedRun, names: Collection[str]) -> ObservedRun:
@@ -213,7 +227,14 @@ def _of_record(run: ReducedRun, names: Collection[str]) -> ObservedRun:
                 values[key] = statistics.median(each)
         is_void = len(ended) < len(repeats) or any(t.doubt or t.broken_promise for t in used)
         measured = [
-            _Measurement(name, t.repeat, t.fingerprint, t.invocation, t.started or run.where)
+            _Measurement(
+                name.plain,
+                _work(t.identity),
+                t.repeat,
+                t.fingerprint,
+                t.invocation,
+                t.started or run.where,
+            )
             for t in repeats
         ]
         doubted = list(values) if is_void else []

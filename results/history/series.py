@@ -35,6 +35,7 @@ class MetricSeries:
     """A metric of one cell, on one machine and for the same work."""
 
     cell: CellName
+    """As its newest run names it."""
     metric: Metric
     key: str
     """The metric's name with the percentile: ``tpot_s_p50``."""
@@ -111,7 +112,7 @@ class History:
         cells: dict[RunMark, set[tuple[str, CellName]]] = {}
         for one in self.series:
             for mark in one.marks:
-                cells.setdefault(mark, set()).add((one.host, one.cell))
+                cells.setdefault(mark, set()).add((one.host, one.cell.plain))
         held = [(mark, cells[mark]) for mark in self.runs if mark in cells]
         return [change for change in worse if _still_runs(change.series, held)]
 
@@ -203,16 +204,18 @@ def _series(
 ) -> list[MetricSeries]:
     found: dict[tuple[str, CellName, str], MetricSeries] = {}
     tried: dict[tuple[CellName, str], set[RunMark]] = {}
+    names = {(one.cell.plain, one.same): one.cell for run in runs for one in run.cells}
     for run in runs:
         for one in run.cells:
-            marks = tried.setdefault((one.cell, one.same), set())
+            work = one.cell.plain, one.same
+            marks = tried.setdefault(work, set())
             marks.add(run.mark)
             for key, metric in wanted:
                 if key not in one.values:
                     continue
                 series = found.setdefault(
-                    (key, one.cell, one.same),
-                    MetricSeries(one.cell, metric, key, one.host, one.machine, [], [], marks),
+                    (key, *work),
+                    MetricSeries(names[work], metric, key, one.host, one.machine, [], [], marks),
                 )
                 point = HistoryPoint(run.mark, one.values[key], one.versions)
                 believed = unsound or key not in one.doubted

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import results
-from harness.core.nouns import Load, Workload
+from harness.core.nouns import Load, Workload, to_json
 from reports.history.words import remarks
 from results.history.series import history
 from tests.support.results.history_runs import Slower, write_runs
@@ -104,6 +104,32 @@ def test_a_step_of_other_work_under_the_same_name_is_nobodys(tmp_path: Path) -> 
     found = history([folder, tmp_path / "since"], TPOT)
     assert len(found.series) == 4
     assert found.now_worse == []
+
+
+def test_a_step_is_told_though_its_experiment_has_one_more_length(tmp_path: Path) -> None:
+    """The longer name of the cell began a series of its own."""
+    folder = write_runs(tmp_path, 24, lambda n, b: 1.2 if b == "vllm" and n >= 12 else 1.0)
+    newest = max(folder.iterdir(), key=lambda one: int(one.name.rpartition("-")[2]))
+    run = results.load(newest)
+    own = [run.store.read(stored.record.key) for stored in run.stored]
+    longer = [dataclasses.replace(o.trial, max_new_tokens=2 * o.trial.max_new_tokens) for o in own]
+    more = [
+        dataclasses.replace(one, key=asked.key("longer"), trial=asked)
+        for one, asked in zip(own, longer, strict=True)
+    ]
+    entries = [
+        {"workload": to_json(one.workload), "max_new_tokens": one.max_new_tokens}
+        for one in (own[0].trial, longer[0])
+    ]
+    run_of(newest, *more, **{**run.experiment, "workloads": entries})
+    found = history([folder], TPOT)
+    (step,) = found.now_worse
+    limits = [one["max_new_tokens"] for one in entries]
+    assert [len(one.points) for one in found.series] == [24, 24, 1, 1]
+    assert step.series.cell.workload == f'gsm8k {{"max_new_tokens":{limits[0]}}}'
+    dropped = [dataclasses.replace(one, started_at="2026-09-01T10:00:00+00:00") for one in more]
+    run_of(folder / "dropped", *dropped, **{**run.experiment, "workloads": entries[1:]})
+    assert history([folder], TPOT).now_worse == []
 
 
 def test_a_step_is_told_whichever_host_ran_last(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.names import STAND_IN
-from harness.core.nouns import Status, TrialRecord, Validity
+from harness.core.nouns import Status, TrialRecord, Validity, to_json
 from results.compare.gate.extraction import reduce_run
 from results.compare.gate.quantities import quantities
 from results.compare.gate.record_file import write_record
@@ -75,6 +75,17 @@ def test_a_file_of_record_of_stand_ins_is_a_copy_of_its_run(tmp_path: Path) -> N
     noisy = measured("vllm", validity=BUSY)
     run = run_of(tmp_path / "run", noisy, measured("vllm", STAND_IN, day=2))
     write_record(tmp_path / "run.parquet", reduce_run(run, quantities()))
+    assert kept(tmp_path)[1] == ["left out: run.parquet holds trials of run"]
+
+
+def test_a_file_of_record_is_a_copy_of_its_run_whose_experiment_has_grown(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", measured("vllm"))
+    write_record(tmp_path / "run.parquet", reduce_run(run, quantities()))
+    entries = [
+        {"workload": to_json(trial().workload), "max_new_tokens": limit}
+        for limit in (trial().max_new_tokens, 99)
+    ]
+    run_of(tmp_path / "run", workloads=entries)
     assert kept(tmp_path)[1] == ["left out: run.parquet holds trials of run"]
 
 
