@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from reports.numbers import counted, significant
 from reports.text import visible
-from results.history.observed import RunMark
+from results.history.copies import RunMark
 from results.history.series import FoundChange, History, MetricSeries
 
 

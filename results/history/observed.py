@@ -6,9 +6,8 @@ import math
 import os
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from results.compare.gate.reduced import (
 from results.compare.pooling import SOUND_REPEATS
 from results.compare.quality import without_quality
 from results.goodput.stored import without_probes
+from results.history.copies import Measurement, Observation, ObservedRun, each_once
 from results.run import Run
 from results.store.records import StoredTrial
 
@@ -36,59 +36,6 @@ _NEW_VERSIONS = ("python", "gpu_driver", "variables", *(f"packages.{name}" for n
 """Fields of `identity` that may change in a series: a step is looked for there too."""
 _SCORES = frozenset(metric.name for metric in registry.scores())
 RECORD = ".parquet"
-
-
-@dataclass(frozen=True, slots=True)
-class RunMark:
-    """One run, for naming where a change is."""
-
-    folder: Path
-    started: str
-    """Of its first trial, as stored (ISO 8601, UTC)."""
-    commit: str | None
-    """The harness's own, "+" for a checkout with changes."""
-
-
-class _Measurement(NamedTuple):
-    """One trial as it was measured once, by what runs and files of record both tell of it."""
-
-    cell: CellName
-    """Plain: entries may have been added to the experiment since a file of record was made."""
-    work: tuple[Any, ...]
-    repeat: int
-    fingerprint: str | None
-    invocation: str | None
-    """Two machines begin the same trial in one second when one clock starts both."""
-    started: str
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One cell of one run."""
-
-    cell: CellName
-    same: str
-    """Equal for what may stand in one series: the machine and the work, not versions."""
-    host: str
-    """The machine's part of `same`."""
-    machine: str
-    """For people: machines may share it."""
-    versions: Mapping[str, str]
-    """Of the backend and of what it builds on."""
-    values: Mapping[str, float]
-    """By names of `show --json`; what is defined."""
-    doubted: Collection[str]
-    """Names of those that are not sound."""
-    trials: frozenset[_Measurement]
-    """By which a copy of a run is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedRun:
-    """One run."""
-
-    mark: RunMark
-    cells: list[Observation]
 
 
 def observed_runs(
@@ -109,7 +56,7 @@ def observed_runs(
         if one is not None:
             found.append(one)
     found += [_of_record(run, names) for run in records]
-    kept, doubled = _each_once(found)
+    kept, doubled = each_once(found)
     return kept, left_out + doubled
 
 
@@ -117,36 +64,6 @@ def _told(error: Exception, path: Path) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or path}: {error.strerror or error}"
     return str(error)
-
-
-def _each_once(found: Iterable[ObservedRun]) -> tuple[list[ObservedRun], list[str]]:
-    """The runs, the oldest first, each without the cells that another one has trials of: of a run
-    and a part of it the run is kept. And sentences on what is left out."""
-
-    def in_order(one: ObservedRun) -> tuple[str, str]:
-        return one.mark.started, str(one.mark.folder)
-
-    def trials(one: ObservedRun) -> int:
-        return sum(len(cell.trials) for cell in one.cells)
-
-    kept: list[ObservedRun] = []
-    left_out: list[str] = []
-    seen: dict[_Measurement, Path] = {}
-    for one in sorted(found, key=lambda one: (-trials(one), *in_order(one))):
-        cells = [cell for cell in one.cells if seen.keys().isdisjoint(cell.trials)]
-        if cells:
-            kept.append(ObservedRun(one.mark, cells))
-        if less := len(one.cells) - len(cells):
-            folders = sorted(
-                {str(seen[t]) for cell in one.cells for t in cell.trials & seen.keys()}
-            )
-            some = f"{less} of {len(one.cells)} cells of " * bool(cells)
-            left_out.append(
-                f"left out: {some}{one.mark.folder} holds trials of {', '.join(folders)}"
-            )
-        for cell in cells:
-            seen.update(dict.fromkeys(cell.trials, one.mark.folder))
-    return sorted(kept, key=in_order), left_out
 
 
 def _paths(folders: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
@@ -176,7 +93,6 @@ def _of_path(path: Path, names: Collection[str]) -> ObservedRun | None:
 
 
 def _of_run(run: Run, names: Collection[str]) -> ObservedRun:
-    first = min((stored.record for stored in run.stored), key=lambda record: record.started_at)
     by_key = {one.record.key: one for one in run.stored}
     cells = []
     for row in run.evaluated["cells"]:
@@ -190,19 +106,19 @@ def _of_run(run: Run, names: Collection[str]) -> ObservedRun:
         name = cell_name(one.record.trial, run.experiment)
         measured = [_measured(name, fields, stored.record) for stored in repeats]
         cells.append(_observation(name, fields, version, values, doubted, measured))
-    mark = RunMark(run.path, first.started_at, first.environment.get("commit"))
-    return ObservedRun(mark, cells)
+    return ObservedRun(run.path, cells)
 
 
-def _measured(cell: CellName, fields: Mapping[str, Any], record: TrialRecord) -> _Measurement:
+def _measured(cell: CellName, fields: Mapping[str, Any], record: TrialRecord) -> Measurement:
     environment = record.environment
-    return _Measurement(
+    return Measurement(
         cell.plain,
         _work(fields),
         own_repeat(record.trial),
         environment.get("fingerprint"),
         environment.get("invocation"),
         record.started_at,
+        environment.get("commit"),
     )
 
 
@@ -227,21 +143,20 @@ def _of_record(run: ReducedRun, names: Collection[str]) -> ObservedRun:
                 values[key] = statistics.median(each)
         is_void = len(ended) < len(repeats) or any(t.doubt or t.broken_promise for t in used)
         measured = [
-            _Measurement(
+            Measurement(
                 name.plain,
                 _work(t.identity),
                 t.repeat,
                 t.fingerprint,
-                t.invocation,
-                t.started or run.where,
+                t.invocation if t.started else run.where,
+                t.started or "",
+                t.commit,
             )
             for t in repeats
         ]
         doubted = list(values) if is_void else []
         cells.append(_observation(name, repeats[0].identity, "", values, doubted, measured))
-    started = min((one.started for one in run.trials if one.started), default="")
-    commit = next((one.commit for one in run.trials if one.commit), None)
-    return ObservedRun(RunMark(Path(run.where), started, commit), cells)
+    return ObservedRun(Path(run.where), cells)
 
 
 def _value(trial: ReducedTrial, key: str) -> float | None:
@@ -258,7 +173,7 @@ def _observation(
     version: str,
     values: Mapping[str, float],
     doubted: Collection[str],
-    measured: Iterable[_Measurement],
+    measured: Iterable[Measurement],
 ) -> Observation:
     # what records of before it was known do not tell would begin another series
     left_out = {*_NEW_VERSIONS, DURATION}

@@ -10,7 +10,8 @@ from harness.core.errors import UserError, nearest
 from results import registry
 from results.compare.gate.reduced import CellName, ReducedRun
 from results.history.change_points import FEWEST, ChangePoint, change_points, fewest_points
-from results.history.observed import ObservedRun, RunMark, observed_runs
+from results.history.copies import ObservedRun, RunMark
+from results.history.observed import observed_runs
 from results.registry.metric import Metric
 
 METRICS = (
@@ -206,10 +207,11 @@ def _series(
     tried: dict[tuple[CellName, str], set[RunMark]] = {}
     names = {(one.cell.plain, one.same): one.cell for run in runs for one in run.cells}
     for run in runs:
+        mark = run.mark
         for one in run.cells:
             work = one.cell.plain, one.same
             marks = tried.setdefault(work, set())
-            marks.add(run.mark)
+            marks.add(mark)
             for key, metric in wanted:
                 if key not in one.values:
                     continue
@@ -217,7 +219,7 @@ def _series(
                     (key, *work),
                     MetricSeries(names[work], metric, key, one.host, one.machine, [], [], marks),
                 )
-                point = HistoryPoint(run.mark, one.values[key], one.versions)
+                point = HistoryPoint(mark, one.values[key], one.versions)
                 believed = unsound or key not in one.doubted
                 (series.points if believed else series.doubted).append(point)
     return list(found.values())

@@ -39,6 +39,7 @@ def measured(
         started_at=f"2026-01-{day:02d}T00:00:00+00:00",
         status=status,
         validity=validity,
+        environment={"commit": f"c{day}"},
     )
 
 
@@ -69,6 +70,20 @@ def test_runs_that_share_a_cell_lose_no_other(tmp_path: Path) -> None:
         {"first": ["vllm", "fast"], "second": ["slow"]},
         ["left out: 1 of 2 cells of second holds trials of first"],
     )
+
+
+def test_nights_that_keep_a_former_nights_trials_stand_where_their_own_were(tmp_path: Path) -> None:
+    """They were all dated by what they kept, and so in the order of their names, and had its
+    commit. One that has more than the former ones took their trials, and stood first."""
+    shared = measured("vllm")
+    for name, day in (("c", 1), ("d", 2), ("b", 3)):
+        run_of(tmp_path / name, shared, measured("fast", day=day))
+    run_of(tmp_path / "a", shared, measured("fast", day=4), measured("slow", day=4))
+    found, _ = observed_runs([tmp_path], [], TPOT)
+    assert [(one.mark.folder.name, one.mark.started[:10], one.mark.commit) for one in found] == [
+        (name, f"2026-01-0{day}", f"c{day}") for day, name in enumerate("cdba", 1)
+    ]
+    assert [len(one.cells) for one in found] == [2, 1, 1, 2]
 
 
 def test_a_file_of_record_of_stand_ins_is_a_copy_of_its_run(tmp_path: Path) -> None:
