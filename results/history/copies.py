@@ -62,6 +62,8 @@ class ObservedRun:
 
     folder: Path
     cells: Sequence[Observation]
+    copied: Sequence[Observation] = ()
+    """Cells that it has as well, as trials of another run: its experiment still runs them."""
 
     @property
     def trials(self) -> Set[Measurement]:
@@ -92,9 +94,10 @@ def each_once(found: Iterable[ObservedRun]) -> tuple[list[ObservedRun], list[str
     seen: dict[Measurement, Path] = {}
     for one, _ in sorted(runs, key=in_order):
         cells = [cell for cell in one.cells if seen.keys().isdisjoint(cell.trials)]
+        copied = [cell for cell in one.cells if not seen.keys().isdisjoint(cell.trials)]
         if cells:
-            kept.append(replace(one, cells=cells))
-        if less := len(one.cells) - len(cells):
+            kept.append(replace(one, cells=cells, copied=copied))
+        if less := len(copied):
             folders = sorted({str(seen[trial]) for trial in one.trials & seen.keys()})
             some = f"{less} of {len(one.cells)} cells of " * bool(cells)
             left_out.append(f"left out: {some}{one.folder} holds trials of {', '.join(folders)}")

@@ -174,3 +174,21 @@ def test_a_step_is_told_though_what_got_worse_has_crashed_since(tmp_path: Path) 
     assert [one.series.cell.backend for one in found.now_worse] == ["vllm"]
     told = "gsm8k, closed c=8, demo: vllm: no tpot_s_p50 in its newest run, c023"
     assert told in list(remarks(found))
+
+
+def test_a_step_is_told_though_the_newest_run_kept_the_trials_of_what_got_worse(
+    tmp_path: Path,
+) -> None:
+    """A copy in which one backend was run again: it looked as if it no longer had the other."""
+    folder = write_runs(tmp_path, 24, lambda n, b: 1.2 if b == "vllm" and n >= 12 else 1.0)
+    run = results.load(max(folder.iterdir(), key=lambda one: int(one.name.rpartition("-")[2])))
+    kept, again = (
+        run.store.read(one.record.key)
+        for one in sorted(run.stored, key=lambda one: one.record.trial.backend != "vllm")
+    )
+    again = dataclasses.replace(again, started_at="2026-09-01T10:00:00+00:00")
+    run_of(folder / "again", kept, again, **run.experiment)
+    found = history([folder], TPOT)
+    assert [one.series.cell.backend for one in found.now_worse] == ["vllm"]
+    assert [len(one.points) for one in found.series] == [24, 25]
+    assert [told for told in remarks(found) if "newest run" in told] == []
