@@ -68,21 +68,28 @@ def _told(error: Exception, path: Path) -> str:
 
 def _paths(folders: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
     """Runs and files of record, each once, and whether they were named as such."""
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for folder in folders:
         own = [folder]
         if folder.is_dir() and not (folder / "experiment.yaml").exists():
-            # what a folder without permission holds is told by who tries to read it
-            below = sorted(path for path in folder.iterdir() if path.is_dir() and _may_be_run(path))
+            below = sorted(path for path in folder.iterdir() if _may_be_run(path))
             own = [*below, *sorted(folder.glob(f"*{RECORD}"))] or [folder]
         for path in own:
-            if path.resolve() not in seen:
-                seen.add(path.resolve())
+            real = os.path.realpath(path)  # `Path.resolve` raises for a link to itself
+            if real not in seen:
+                seen.add(real)
                 yield path, path == folder
 
 
-def _may_be_run(folder: Path) -> bool:
-    return not os.access(folder, os.X_OK) or (folder / "experiment.yaml").exists()
+def _may_be_run(path: Path) -> bool:
+    """Of what may not be looked at, who tries to read it says why."""
+    try:
+        (path / "experiment.yaml").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _of_path(path: Path, names: Collection[str]) -> ObservedRun | None:
