@@ -18,7 +18,7 @@ from reports.history.words import amount, change_cells, lead, remarks, run_name,
 from reports.page import CSS, FILE_NAME, template
 from reports.panels import Panel, draw, drawing
 from reports.svg import MUTED, SURFACE, series_colour
-from results.history.observed import RunMark
+from results.history.copies import RunMark
 from results.history.series import FoundChange, History, MetricSeries
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from reports.numbers import counted, significant
 from reports.text import visible
-from results.history.observed import RunMark
+from results.history.copies import RunMark
 from results.history.series import FoundChange, History, MetricSeries
 
 
@@ -41,7 +41,7 @@ def _lost(found: History) -> Iterator[str]:
     places = {mark: place for place, mark in enumerate(found.runs)}
     lost: dict[tuple[str, RunMark], list[str]] = {}
     for one in found.series:
-        newest = max(one.marks, key=places.__getitem__)
+        newest = max(one.tried, key=places.__getitem__)
         if newest not in {point.mark for point in (*one.points, *one.doubted)}:
             lost.setdefault((series_name(one), newest), []).append(one.key)
     for (name, newest), keys in lost.items():

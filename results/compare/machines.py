@@ -27,15 +27,16 @@ def workload_asked(trial: Trial) -> str:
     return canonical_json([to_json(trial.model), to_json(workload)])
 
 
-def _answered_at(trial: Trial, name: str) -> str:
+def _answered_at(record: TrialRecord, name: str) -> str:
     """Each workload may have a length of its own, and all else is one for all of them."""
-    return workload_asked(trial) if name == "max_new_tokens" else trial.model.label()
+    asked = record.trial
+    return workload_asked(asked) if name == "max_new_tokens" else asked.model.label()
 
 
 def settings(
     records: Sequence[TrialRecord],
     fields: Sequence[str] = ANSWERED,
-    place: Callable[[Trial, str], str] = _answered_at,
+    place: Callable[[TrialRecord, str], str] = _answered_at,
 ) -> dict[str, dict[str, Any]]:
     """Trial key -> what tells its setting from others of the run: the fingerprint under "machine"
     where there are several, and by name (``sampling.temperature``) what one machine has several of
@@ -44,14 +45,15 @@ def settings(
     Args:
         records: of the whole run.
         fields: of a trial, which settings are made of.
-        place: where it may have but one value of a name, so that answers may be pooled.
+        place: of a record: where it may have but one value of a name, so that answers may be
+            pooled.
     """
     machine = {r.key: str(r.environment.get("fingerprint")) for r in records}
     own = {r.key: dict(_parts(r.trial, fields)) for r in records}
     values: dict[tuple[str, str, str], set[Any]] = {}
     for record in records:
         for name, value in own[record.key].items():
-            where = name, machine[record.key], place(record.trial, name)
+            where = name, machine[record.key], place(record, name)
             values.setdefault(where, set()).add(value)
     several = dict.fromkeys(name for (name, _, _), found in values.items() if len(found) > 1)
     own = {key: {name: parts[name] for name in several} for key, parts in own.items()}

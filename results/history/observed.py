@@ -6,9 +6,8 @@ import math
 import os
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +18,17 @@ from results import registry
 from results.compare.gate.extraction import own_repeat
 from results.compare.gate.identity import DURATION, FIELDS, MACHINE, PACKAGES, REPLAY, identity
 from results.compare.gate.record_file import read_record
-from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial, cell_name
+from results.compare.gate.reduced import (
+    OF_SEVERAL,
+    CellName,
+    ReducedRun,
+    ReducedTrial,
+    cell_name,
+)
 from results.compare.pooling import SOUND_REPEATS
 from results.compare.quality import without_quality
 from results.goodput.stored import without_probes
+from results.history.copies import Measurement, Observation, ObservedRun, each_once
 from results.run import Run
 from results.store.records import StoredTrial
 
@@ -30,57 +36,6 @@ _NEW_VERSIONS = ("python", "gpu_driver", "variables", *(f"packages.{name}" for n
 """Fields of `identity` that may change in a series: a step is looked for there too."""
 _SCORES = frozenset(metric.name for metric in registry.scores())
 RECORD = ".parquet"
-
-
-@dataclass(frozen=True, slots=True)
-class RunMark:
-    """One run, for naming where a change is."""
-
-    folder: Path
-    started: str
-    """Of its first trial, as stored (ISO 8601, UTC)."""
-    commit: str | None
-    """The harness's own, "+" for a checkout with changes."""
-
-
-class _Measurement(NamedTuple):
-    """One trial as it was measured once, by what runs and files of record both tell of it."""
-
-    cell: CellName
-    repeat: int
-    fingerprint: str | None
-    invocation: str | None
-    """Two machines begin the same trial in one second when one clock starts both."""
-    started: str
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One cell of one run."""
-
-    cell: CellName
-    same: str
-    """Equal for what may stand in one series: the machine and the work, not versions."""
-    host: str
-    """The machine's part of `same`."""
-    machine: str
-    """For people: machines may share it."""
-    versions: Mapping[str, str]
-    """Of the backend and of what it builds on."""
-    values: Mapping[str, float]
-    """By names of `show --json`; what is defined."""
-    doubted: Collection[str]
-    """Names of those that are not sound."""
-    trials: frozenset[_Measurement]
-    """By which a copy of a run is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedRun:
-    """One run."""
-
-    mark: RunMark
-    cells: list[Observation]
 
 
 def observed_runs(
@@ -101,7 +56,7 @@ def observed_runs(
         if one is not None:
             found.append(one)
     found += [_of_record(run, names) for run in records]
-    kept, doubled = _each_once(found)
+    kept, doubled = each_once(found)
     return kept, left_out + doubled
 
 
@@ -111,53 +66,30 @@ def _told(error: Exception, path: Path) -> str:
     return str(error)
 
 
-def _each_once(found: Iterable[ObservedRun]) -> tuple[list[ObservedRun], list[str]]:
-    """The runs, the oldest first, each without the cells that another one has trials of: of a run
-    and a part of it the run is kept. And sentences on what is left out."""
-
-    def in_order(one: ObservedRun) -> tuple[str, str]:
-        return one.mark.started, str(one.mark.folder)
-
-    def trials(one: ObservedRun) -> int:
-        return sum(len(cell.trials) for cell in one.cells)
-
-    kept: list[ObservedRun] = []
-    left_out: list[str] = []
-    seen: dict[_Measurement, Path] = {}
-    for one in sorted(found, key=lambda one: (-trials(one), *in_order(one))):
-        cells = [cell for cell in one.cells if seen.keys().isdisjoint(cell.trials)]
-        if cells:
-            kept.append(ObservedRun(one.mark, cells))
-        if less := len(one.cells) - len(cells):
-            folders = sorted(
-                {str(seen[t]) for cell in one.cells for t in cell.trials & seen.keys()}
-            )
-            some = f"{less} of {len(one.cells)} cells of " * bool(cells)
-            left_out.append(
-                f"left out: {some}{one.mark.folder} holds trials of {', '.join(folders)}"
-            )
-        for cell in cells:
-            seen.update(dict.fromkeys(cell.trials, one.mark.folder))
-    return sorted(kept, key=in_order), left_out
-
-
 def _paths(folders: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
     """Runs and files of record, each once, and whether they were named as such."""
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for folder in folders:
         own = [folder]
         if folder.is_dir() and not (folder / "experiment.yaml").exists():
-            # what a folder without permission holds is told by who tries to read it
-            below = sorted(path for path in folder.iterdir() if path.is_dir() and _may_be_run(path))
+            below = sorted(path for path in folder.iterdir() if _may_be_run(path))
             own = [*below, *sorted(folder.glob(f"*{RECORD}"))] or [folder]
         for path in own:
-            if path.resolve() not in seen:
-                seen.add(path.resolve())
+            real = os.path.realpath(path)  # `Path.resolve` raises for a link to itself
+            if real not in seen:
+                seen.add(real)
                 yield path, path == folder
 
 
-def _may_be_run(folder: Path) -> bool:
-    return not os.access(folder, os.X_OK) or (folder / "experiment.yaml").exists()
+def _may_be_run(path: Path) -> bool:
+    """Of what may not be looked at, who tries to read it says why."""
+    try:
+        (path / "experiment.yaml").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _of_path(path: Path, names: Collection[str]) -> ObservedRun | None:
@@ -168,7 +100,6 @@ def _of_path(path: Path, names: Collection[str]) -> ObservedRun | None:
 
 
 def _of_run(run: Run, names: Collection[str]) -> ObservedRun:
-    first = min((stored.record for stored in run.stored), key=lambda record: record.started_at)
     by_key = {one.record.key: one for one in run.stored}
     cells = []
     for row in run.evaluated["cells"]:
@@ -180,21 +111,27 @@ def _of_run(run: Run, names: Collection[str]) -> ObservedRun:
         version = info.version if info is not None else ""
         doubted = {name for name in values if not _holds(row, name)}
         name = cell_name(one.record.trial, run.experiment)
-        measured = [_measured(name, stored.record) for stored in repeats]
+        measured = [_measured(name, fields, stored.record) for stored in repeats]
         cells.append(_observation(name, fields, version, values, doubted, measured))
-    mark = RunMark(run.path, first.started_at, first.environment.get("commit"))
-    return ObservedRun(mark, cells)
+    return ObservedRun(run.path, cells)
 
 
-def _measured(cell: CellName, record: TrialRecord) -> _Measurement:
+def _measured(cell: CellName, fields: Mapping[str, Any], record: TrialRecord) -> Measurement:
     environment = record.environment
-    return _Measurement(
-        cell,
+    return Measurement(
+        cell.plain,
+        _work(fields),
         own_repeat(record.trial),
         environment.get("fingerprint"),
         environment.get("invocation"),
         record.started_at,
+        environment.get("commit"),
     )
+
+
+def _work(fields: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells cells of one plain name apart."""
+    return tuple(fields.get(name) for name in sorted(set(OF_SEVERAL.values())))
 
 
 def _of_record(run: ReducedRun, names: Collection[str]) -> ObservedRun:
@@ -213,14 +150,20 @@ def _of_record(run: ReducedRun, names: Collection[str]) -> ObservedRun:
                 values[key] = statistics.median(each)
         is_void = len(ended) < len(repeats) or any(t.doubt or t.broken_promise for t in used)
         measured = [
-            _Measurement(name, t.repeat, t.fingerprint, t.invocation, t.started or run.where)
+            Measurement(
+                name.plain,
+                _work(t.identity),
+                t.repeat,
+                t.fingerprint,
+                t.invocation if t.started else run.where,
+                t.started or "",
+                t.commit,
+            )
             for t in repeats
         ]
         doubted = list(values) if is_void else []
         cells.append(_observation(name, repeats[0].identity, "", values, doubted, measured))
-    started = min((one.started for one in run.trials if one.started), default="")
-    commit = next((one.commit for one in run.trials if one.commit), None)
-    return ObservedRun(RunMark(Path(run.where), started, commit), cells)
+    return ObservedRun(Path(run.where), cells)
 
 
 def _value(trial: ReducedTrial, key: str) -> float | None:
@@ -237,7 +180,7 @@ def _observation(
     version: str,
     values: Mapping[str, float],
     doubted: Collection[str],
-    measured: Iterable[_Measurement],
+    measured: Iterable[Measurement],
 ) -> Observation:
     # what records of before it was known do not tell would begin another series
     left_out = {*_NEW_VERSIONS, DURATION}

@@ -10,7 +10,8 @@ from harness.core.errors import UserError, nearest
 from results import registry
 from results.compare.gate.reduced import CellName, ReducedRun
 from results.history.change_points import FEWEST, ChangePoint, change_points, fewest_points
-from results.history.observed import ObservedRun, RunMark, observed_runs
+from results.history.copies import Observation, ObservedRun, RunMark
+from results.history.observed import observed_runs
 from results.registry.metric import Metric
 
 METRICS = (
@@ -35,6 +36,7 @@ class MetricSeries:
     """A metric of one cell, on one machine and for the same work."""
 
     cell: CellName
+    """As its newest run names it."""
     metric: Metric
     key: str
     """The metric's name with the percentile: ``tpot_s_p50``."""
@@ -44,8 +46,15 @@ class MetricSeries:
     points: list[HistoryPoint]
     doubted: list[HistoryPoint]
     """Whose trials are not sound: no change is looked for in them."""
-    marks: Set[RunMark]
+    tried: Set[RunMark]
     """The runs that tried the cell's work, though all trials of it failed."""
+    copied: Set[RunMark]
+    """Those whose trials of it are another run's."""
+
+    @property
+    def marks(self) -> Set[RunMark]:
+        """The runs whose experiment has it."""
+        return self.tried | self.copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,7 @@ class History:
         cells: dict[RunMark, set[tuple[str, CellName]]] = {}
         for one in self.series:
             for mark in one.marks:
-                cells.setdefault(mark, set()).add((one.host, one.cell))
+                cells.setdefault(mark, set()).add((one.host, one.cell.plain))
         held = [(mark, cells[mark]) for mark in self.runs if mark in cells]
         return [change for change in worse if _still_runs(change.series, held)]
 
@@ -131,7 +140,8 @@ def _still_runs(
     Args:
         held: the cells of each run, the oldest first.
     """
-    places = [place for place, (mark, _) in enumerate(held) if mark in series.marks]
+    marks = series.marks
+    places = [place for place, (mark, _) in enumerate(held) if mark in marks]
     own = [held[place][1] for place in places]
     others = [held[n][1] for n in range(places[0], places[-1]) if n not in set(places)]
 
@@ -201,23 +211,30 @@ def _wanted(names: Collection[str]) -> list[tuple[str, Metric]]:
 def _series(
     runs: Sequence[ObservedRun], wanted: Sequence[tuple[str, Metric]], unsound: bool
 ) -> list[MetricSeries]:
-    found: dict[tuple[str, CellName, str], MetricSeries] = {}
-    tried: dict[tuple[CellName, str], set[RunMark]] = {}
+    seen: dict[tuple[CellName, str], list[tuple[RunMark, Observation]]] = {}
+    copied: dict[tuple[CellName, str], set[RunMark]] = {}
     for run in runs:
+        mark = run.mark
         for one in run.cells:
-            marks = tried.setdefault((one.cell, one.same), set())
-            marks.add(run.mark)
-            for key, metric in wanted:
-                if key not in one.values:
-                    continue
-                series = found.setdefault(
-                    (key, one.cell, one.same),
-                    MetricSeries(one.cell, metric, key, one.host, one.machine, [], [], marks),
-                )
-                point = HistoryPoint(run.mark, one.values[key], one.versions)
-                believed = unsound or key not in one.doubted
-                (series.points if believed else series.doubted).append(point)
-    return list(found.values())
+            seen.setdefault((one.cell.plain, one.same), []).append((mark, one))
+        for one in run.copied:
+            copied.setdefault((one.cell.plain, one.same), set()).add(mark)
+    found: list[MetricSeries] = []
+    for work, own in seen.items():
+        tried, newest = {mark for mark, _ in own}, own[-1][1]
+        for key, metric in wanted:
+            points: list[HistoryPoint] = []
+            doubted: list[HistoryPoint] = []
+            for mark, one in own:
+                if key in one.values:
+                    believed = unsound or key not in one.doubted
+                    point = HistoryPoint(mark, one.values[key], one.versions)
+                    (points if believed else doubted).append(point)
+            if points or doubted:
+                place = newest.cell, metric, key, newest.host, newest.machine
+                also = copied.get(work, set())
+                found.append(MetricSeries(*place, points, doubted, tried, also))
+    return found
 
 
 def _level(found: Sequence[MetricSeries], significance: float) -> float:

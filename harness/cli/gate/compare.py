@@ -105,10 +105,12 @@ def _decided(
     from results.compare.gate.comparison import compare_runs
     from results.compare.gate.identity import MEASURED, check_allowed, check_two_runs
     from results.compare.gate.margins import DEFAULTS
+    from results.compare.gate.reduced import named_as
 
     allowed = check_allowed(allow)
     rules = read_rules(gate) if gate is not None else DEFAULTS
     base, new = _both(first, second, store, {*rules.names, MEASURED})
+    base = named_as(base, new)  # what --confirm runs again are cells of NEW's experiment
     check_two_runs(base, new)
     decision = compare_runs(base, new, rules, allowed)
     if not confirm or decision.verdict == "pass":

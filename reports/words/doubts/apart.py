@@ -43,7 +43,8 @@ def apart(records: Sequence[TrialRecord]) -> dict[str, str]:
     """Trial key -> what tells its machine and settings from others' of the run; empty text where
     all have the same. Beside what decides answers, settings count where one machine has a workload
     under one load with several."""
-    timed, own = settings(records, _TIMED, _cell), settings(records)
+    cells = {record.key: _cell(record.trial) for record in records}
+    timed, own = settings(records, _TIMED, lambda one, _: cells[one.key]), settings(records)
     words = setting_words(records, [parts | timed[key] for key, parts in own.items()])
     return dict(zip(own, words, strict=True))
 
@@ -61,7 +62,7 @@ def _fingerprint(record: TrialRecord) -> str:
     return str(record.environment.get("fingerprint"))
 
 
-def _cell(trial: Trial, _: str) -> str:
+def _cell(trial: Trial) -> str:
     return canonical_json([trial.model.label(), to_json(trial.workload), to_json(trial.load)])
 
 

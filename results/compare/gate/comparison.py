@@ -21,7 +21,7 @@ from results.compare.gate.evidence import (
 from results.compare.gate.identity import ANSWERS, MACHINE, UNSOUND, check_alike
 from results.compare.gate.margins import GateRules, MarginRule, direction
 from results.compare.gate.quantities import GateQuantity, quantities
-from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial, share_failed
+from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial, named_as, share_failed
 from results.compare.gate.verdicts import Verdict
 from results.compare.intervals.crossed import CrossedMean
 
@@ -36,12 +36,13 @@ _UNKNOWN = CrossedMean(math.nan, math.nan, math.nan, 0, 0, math.nan)
 def compare_runs(
     base: ReducedRun, new: ReducedRun, rules: GateRules, allowed: Collection[str] = ()
 ) -> Decision:
-    """Whether NEW is worse than BASE by more than the rules allow.
+    """Whether NEW is worse than BASE by more than the rules allow. Cells have NEW's names.
 
     `allowed` holds names of fields, `ANSWERS` or `UNSOUND`. Raises `UserError` where the runs may
     not be compared (`check_alike`), where no cell is in both, and where a rule of a file is about
     nothing.
     """
+    base = named_as(base, new)
     differing = check_alike(base, new, allowed)
     rules.check_cells(base.cells())
     found = _Comparison(rules, not differing & set(MACHINE), frozenset(allowed))

@@ -115,29 +115,28 @@ def _allowing(names: Collection[str]) -> str:
 
 
 def check_two_runs(base: ReducedRun, new: ReducedRun) -> None:
-    """Raise `UserError` where each trial that both have is one measurement, so that NEW could be
-    no worse: the run that the baseline was made of, or a copy. Some may be: what an edit does not
-    concern is not run again. Both have to be reduced with `MEASURED`."""
+    """Raise `UserError` where NEW has each trial of BASE as the same measurement, so that it could
+    be no worse: the run that the baseline was made of, or a copy. Some of them it may have: what an
+    edit does not concern is not run again. Both have to be reduced with `MEASURED`."""
     theirs = {(trial.cell, trial.repeat): trial for trial in new.trials}
-    pairs = [
-        (one, other)
-        for one in base.trials
-        if (other := theirs.get((one.cell, one.repeat))) and one.ended_well and other.ended_well
-    ]
-    if pairs and all(_is_one_measurement(*pair) for pair in pairs):
+    pairs = [(one, theirs.get((one.cell, one.repeat))) for one in base.trials]
+    if any(one.ended_well for one in base.trials) and all(
+        other is not None and _is_one_measurement(one, other) for one, other in pairs
+    ):
         raise UserError(
             f"{new.where}: NEW is BASE: these trials are those of {base.where}; expected two runs"
         )
 
 
 def _is_one_measurement(one: ReducedTrial, other: ReducedTrial) -> bool:
-    """Versions that run side by side begin in one second and in one call of `run`."""
-    mine, theirs = ((t.started, t.invocation, t.fingerprint) for t in (one, other))
+    """Versions that run side by side begin in one second and in one call of `run`: what tells them
+    apart are times, which a trial that did not end well does not have."""
+    mine, theirs = ((t.status, t.started, t.invocation, t.fingerprint) for t in (one, other))
     if one.started is None or mine != theirs:
         return False
     times, others = (t.values.get(MEASURED) for t in (one, other))
     if times is None or others is None:
-        return False
+        return not one.ended_well
     return bool(np.array_equal(times, others, equal_nan=True))
 
 

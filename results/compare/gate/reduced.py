@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.core.errors import UserError
@@ -14,6 +15,13 @@ from results.metrics.arrays import Floats, Ints
 FEW_FAILED = 0.05
 """The share of a trial's requests that may fail before its other times are doubted: they are pairs
 of what both runs answered, at nearly the same load."""
+OF_SEVERAL = {
+    "max_new_tokens": "max_new_tokens",
+    "rows": "workload.checksum",
+    "source": "workload.checksum",
+}
+"""What entries of one experiment for one workload can differ in, beside its options, none of which
+has these names; and the field of `identity` that tells whether it differs between runs."""
 UNKNOWN_ANSWER, NO_ANSWER = 0, 1
 """In the place of an answer's digest: token ids were not told; the request did not complete."""
 
@@ -36,6 +44,25 @@ class CellName:
     def variant(self) -> str:
         """Backend and options."""
         return self.backend + (f" {self.options}" if self.options != "{}" else "")
+
+    @property
+    def plain(self) -> CellName:
+        """The name that it has where its experiment has its workload once."""
+        name, options = self._workload()
+        left = {key: value for key, value in options.items() if key not in OF_SEVERAL}
+        return replace(self, workload=_named(name, left))
+
+    @property
+    def told_by(self) -> frozenset[str]:
+        """The fields of `identity` that tell it from others of its plain name."""
+        return frozenset(OF_SEVERAL[key] for key in self._workload()[1] if key in OF_SEVERAL)
+
+    def _workload(self) -> tuple[str, dict[str, Any]]:
+        name, _, options = self.workload.partition(" {")
+        try:
+            return name, json.loads("{" + options) if options else {}
+        except ValueError:  # the name of another tool's, which says what it likes
+            return self.workload, {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +177,38 @@ def cell_name(trial: Trial, experiment: Mapping[str, Any]) -> CellName:
     """The cell that a trial is a repeat of. Where its experiment, as it was resolved, has its
     workload several times, that says what these differ in."""
     options = {**to_json(trial.workload.options), **_of_several(trial, experiment)}
-    workload = trial.workload.name + (f" {canonical_json(options)}" if options else "")
     return CellName(
         trial.model.label(),
-        workload,
+        _named(trial.workload.name, options),
         trial.load.label(),
         trial.backend,
         canonical_json(to_json(trial.options)),
     )
+
+
+def named_as(base: ReducedRun, new: ReducedRun) -> ReducedRun:
+    """BASE with the names that its cells have in NEW, whose experiment may have other entries for
+    a workload, and so other names for the same cells."""
+    theirs: dict[CellName, list[ReducedTrial]] = {}
+    for trial in {trial.cell: trial for trial in new.trials}.values():
+        theirs.setdefault(trial.cell.plain, []).append(trial)
+    own = {trial.cell: trial for trial in base.trials}
+    names = {cell: _name_among(theirs.get(cell.plain, ()), one) for cell, one in own.items()}
+    return replace(base, trials=[replace(t, cell=names[t.cell]) for t in base.trials])
+
+
+def _name_among(theirs: Collection[ReducedTrial], one: ReducedTrial) -> CellName:
+    names = {other.cell: one.cell.told_by | other.cell.told_by for other in theirs}
+    if one.cell in names:
+        return one.cell
+    for other in theirs:
+        if all(one.identity.get(n) == other.identity.get(n) for n in names[other.cell]):
+            return other.cell
+    return one.cell
+
+
+def _named(workload: str, options: Mapping[str, Any]) -> str:
+    return workload + (f" {canonical_json(options)}" if options else "")
 
 
 def _of_several(trial: Trial, experiment: Mapping[str, Any]) -> dict[str, Any]:

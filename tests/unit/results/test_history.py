@@ -121,25 +121,43 @@ def test_a_copy_of_a_run_counts_once_and_a_broken_one_stops_nothing(tmp_path: Pa
 def test_a_run_that_may_not_be_read_stops_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor does what may not be looked at: a link into a folder that is shut."""
     folder = write_runs(tmp_path, 3)
-    locked, load = min(folder.iterdir()), results.load
-    shut = tmp_path / "shut"
-    shut.mkdir()
+    locked, load, stat = min(folder.iterdir()), results.load, Path.stat
+    shut, link = tmp_path / "shut", tmp_path / "sky"
+    for path in (shut, link):
+        path.mkdir()
 
     def refusing(path: Path) -> results.Run:
-        if path in (locked, shut):
+        if path in (locked, shut, link):
             raise PermissionError(errno.EACCES, "Permission denied", str(path / "trials"))
         return load(path)
 
+    def looked_at(path: Path, **how: bool) -> os.stat_result:
+        if path == link or path.parent in (link, shut):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **how)
+
     monkeypatch.setattr(results, "load", refusing)
-    monkeypatch.setattr(os, "access", lambda path, mode: path != shut)
+    monkeypatch.setattr(Path, "stat", looked_at)
     found = history([folder], TPOT)
     assert len(found.runs) == 2
     assert found.left_out == [
-        f"left out: {path}/trials: Permission denied" for path in (locked, shut)
+        f"left out: {path}/trials: Permission denied" for path in (locked, shut, link)
     ]
     with pytest.raises(PermissionError):
         history([locked, folder], TPOT)
+
+
+def test_links_to_nowhere_and_to_themselves_stop_no_others(tmp_path: Path) -> None:
+    folder = write_runs(tmp_path, 2)
+    (folder / "nowhere").symlink_to(tmp_path / "gone")
+    (folder / "itself").symlink_to(folder / "itself")
+    found = history([folder], TPOT)
+    assert len(found.runs) == 2
+    assert [told.partition(": ")[2][: len(f"{folder}/itself")] for told in found.left_out] == [
+        f"{folder}/itself"
+    ]
 
 
 def test_runs_that_two_machines_began_in_one_second_are_no_copies(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import results
-from harness.core.nouns import Load, Workload
+from harness.core.nouns import Load, Workload, to_json
 from reports.history.words import remarks
 from results.history.series import history
 from tests.support.results.history_runs import Slower, write_runs
@@ -106,6 +106,32 @@ def test_a_step_of_other_work_under_the_same_name_is_nobodys(tmp_path: Path) -> 
     assert found.now_worse == []
 
 
+def test_a_step_is_told_though_its_experiment_has_one_more_length(tmp_path: Path) -> None:
+    """The longer name of the cell began a series of its own."""
+    folder = write_runs(tmp_path, 24, lambda n, b: 1.2 if b == "vllm" and n >= 12 else 1.0)
+    newest = max(folder.iterdir(), key=lambda one: int(one.name.rpartition("-")[2]))
+    run = results.load(newest)
+    own = [run.store.read(stored.record.key) for stored in run.stored]
+    longer = [dataclasses.replace(o.trial, max_new_tokens=2 * o.trial.max_new_tokens) for o in own]
+    more = [
+        dataclasses.replace(one, key=asked.key("longer"), trial=asked)
+        for one, asked in zip(own, longer, strict=True)
+    ]
+    entries = [
+        {"workload": to_json(one.workload), "max_new_tokens": one.max_new_tokens}
+        for one in (own[0].trial, longer[0])
+    ]
+    run_of(newest, *more, **{**run.experiment, "workloads": entries})
+    found = history([folder], TPOT)
+    (step,) = found.now_worse
+    limits = [one["max_new_tokens"] for one in entries]
+    assert [len(one.points) for one in found.series] == [24, 24, 1, 1]
+    assert step.series.cell.workload == f'gsm8k {{"max_new_tokens":{limits[0]}}}'
+    dropped = [dataclasses.replace(one, started_at="2026-09-01T10:00:00+00:00") for one in more]
+    run_of(folder / "dropped", *dropped, **{**run.experiment, "workloads": entries[1:]})
+    assert history([folder], TPOT).now_worse == []
+
+
 def test_a_step_is_told_whichever_host_ran_last(tmp_path: Path) -> None:
     """Hosts with the same GPU have one name and are two machines."""
     gpus = [{"name": "NVIDIA H200", "memory_gib": 139}]
@@ -148,3 +174,21 @@ def test_a_step_is_told_though_what_got_worse_has_crashed_since(tmp_path: Path) 
     assert [one.series.cell.backend for one in found.now_worse] == ["vllm"]
     told = "gsm8k, closed c=8, demo: vllm: no tpot_s_p50 in its newest run, c023"
     assert told in list(remarks(found))
+
+
+def test_a_step_is_told_though_the_newest_run_kept_the_trials_of_what_got_worse(
+    tmp_path: Path,
+) -> None:
+    """A copy in which one backend was run again: it looked as if it no longer had the other."""
+    folder = write_runs(tmp_path, 24, lambda n, b: 1.2 if b == "vllm" and n >= 12 else 1.0)
+    run = results.load(max(folder.iterdir(), key=lambda one: int(one.name.rpartition("-")[2])))
+    kept, again = (
+        run.store.read(one.record.key)
+        for one in sorted(run.stored, key=lambda one: one.record.trial.backend != "vllm")
+    )
+    again = dataclasses.replace(again, started_at="2026-09-01T10:00:00+00:00")
+    run_of(folder / "again", kept, again, **run.experiment)
+    found = history([folder], TPOT)
+    assert [one.series.cell.backend for one in found.now_worse] == ["vllm"]
+    assert [len(one.points) for one in found.series] == [24, 25]
+    assert [told for told in remarks(found) if "newest run" in told] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.names import STAND_IN
-from harness.core.nouns import Status, TrialRecord, Validity
+from harness.core.nouns import Status, TrialRecord, Validity, to_json
 from results.compare.gate.extraction import reduce_run
 from results.compare.gate.quantities import quantities
 from results.compare.gate.record_file import write_record
@@ -39,6 +39,7 @@ def measured(
         started_at=f"2026-01-{day:02d}T00:00:00+00:00",
         status=status,
         validity=validity,
+        environment={"commit": f"c{day}"},
     )
 
 
@@ -71,10 +72,35 @@ def test_runs_that_share_a_cell_lose_no_other(tmp_path: Path) -> None:
     )
 
 
+def test_nights_that_keep_a_former_nights_trials_stand_where_their_own_were(tmp_path: Path) -> None:
+    """They were all dated by what they kept, and so in the order of their names, and had its
+    commit. One that has more than the former ones took their trials, and stood first."""
+    shared = measured("vllm")
+    for name, day in (("c", 1), ("d", 2), ("b", 3)):
+        run_of(tmp_path / name, shared, measured("fast", day=day))
+    run_of(tmp_path / "a", shared, measured("fast", day=4), measured("slow", day=4))
+    found, _ = observed_runs([tmp_path], [], TPOT)
+    assert [(one.mark.folder.name, one.mark.started[:10], one.mark.commit) for one in found] == [
+        (name, f"2026-01-0{day}", f"c{day}") for day, name in enumerate("cdba", 1)
+    ]
+    assert [len(one.cells) for one in found] == [2, 1, 1, 2]
+
+
 def test_a_file_of_record_of_stand_ins_is_a_copy_of_its_run(tmp_path: Path) -> None:
     noisy = measured("vllm", validity=BUSY)
     run = run_of(tmp_path / "run", noisy, measured("vllm", STAND_IN, day=2))
     write_record(tmp_path / "run.parquet", reduce_run(run, quantities()))
+    assert kept(tmp_path)[1] == ["left out: run.parquet holds trials of run"]
+
+
+def test_a_file_of_record_is_a_copy_of_its_run_whose_experiment_has_grown(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", measured("vllm"))
+    write_record(tmp_path / "run.parquet", reduce_run(run, quantities()))
+    entries = [
+        {"workload": to_json(trial().workload), "max_new_tokens": limit}
+        for limit in (trial().max_new_tokens, 99)
+    ]
+    run_of(tmp_path / "run", workloads=entries)
     assert kept(tmp_path)[1] == ["left out: run.parquet holds trials of run"]
 
 

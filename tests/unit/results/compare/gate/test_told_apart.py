@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import results
+from harness.cli.gate import confirm
 from harness.core.errors import UserError
 from harness.core.nouns import TrialRecord, Workload, to_json
 from results.compare.gate.calibration import calibrated
 from results.compare.gate.comparison import compare_runs
+from results.compare.gate.decision import Decision
 from results.compare.gate.extraction import reduce_run
 from results.compare.gate.identity import MEASURED, check_two_runs
 from results.compare.gate.margins import GateRules, MarginRule
 from results.compare.gate.quantities import quantities
 from results.compare.gate.record_file import read_record, write_record
 from results.compare.gate.reduced import ReducedRun
-from tests.support.results.make_trials import record, trial
-from tests.support.results.reduced_runs import a_run, changed, everywhere
-from tests.support.results.stored_runs import answer, run_of
+from tests.support.harness import command
+from tests.support.results.make_trials import generation, record, trial
+from tests.support.results.reduced_runs import a_run, cell, changed, everywhere, joined
+from tests.support.results.stored_runs import run_of
 
 TPOT = GateRules((MarginRule("tpot_s", 0.05),))
+TTFT = GateRules((MarginRule(MEASURED, 0.05),))
 GSM8K = Workload("gsm8k", checksum="sum")
 OTHERS = dataclasses.replace(GSM8K, source="rows.jsonl", rows=6, checksum="others")
 
 
 def measured(
-    limit: int, repeat: int = 0, workload: Workload = GSM8K, **environment: Any
+    limit: int, repeat: int = 0, workload: Workload = GSM8K, step: float = 2, **environment: Any
 ) -> TrialRecord:
     own = trial("fast", workload=workload, max_new_tokens=limit, repeat=repeat)
-    found = [answer(2 + 0.01 * repeat, range(limit), f"r{n}") for n in range(6)]
+    times = [(step + 0.01 * repeat) * (5 + token) for token in range(limit)]
+    found = [generation(f"r{n}", times) for n in range(6)]
     return record(own, found, environment=environment)
 
 
@@ -40,9 +46,9 @@ def asked(*choices: tuple[Workload, int]) -> list[dict[str, Any]]:
     return [{"workload": to_json(workload), "max_new_tokens": limit} for workload, limit in choices]
 
 
-def run_with(folder: Path, *choices: tuple[Workload, int]) -> results.Run:
+def run_with(folder: Path, *choices: tuple[Workload, int], step: float = 2) -> results.Run:
     """An experiment of these workloads, with three repeats."""
-    found = [measured(limit, n, workload) for workload, limit in choices for n in range(3)]
+    found = [measured(limit, n, workload, step) for workload, limit in choices for n in range(3)]
     return run_of(folder, *found, workloads=asked(*choices), repeats=3)
 
 
@@ -124,6 +130,22 @@ def test_a_run_is_not_compared_with_itself() -> None:
         check_two_runs(crashed, crashed)
 
 
+def test_what_is_run_again_beside_shared_trials_is_compared() -> None:
+    """Shared trials hid that the one backend that was run again crashed, or was gone."""
+    kept, whole = everywhere(begun(a_run()), cell=cell("vllm")), begun(a_run())
+    crashed = everywhere(whole, status="failed", values={})
+    both, broken = joined("BASE", [kept, whole]), joined("NEW", [kept, crashed])
+    for base, new in ((both, broken), (broken, both), (both, kept)):
+        check_two_runs(base, new)
+    assert compare_runs(both, broken, TTFT).verdict == "fail"
+    for base in (kept, broken):
+        with pytest.raises(UserError, match="NEW is BASE"):
+            check_two_runs(base, joined("NEW", [base, everywhere(whole, cell=cell("more"))]))
+    again = everywhere(crashed, started="2026-01-02T00:00:00+00:00")
+    check_two_runs(broken, joined("NEW", [kept, again]))
+    check_two_runs(crashed, crashed)
+
+
 def test_two_versions_that_run_side_by_side_are_two_runs() -> None:
     """Short trials begin in the same second."""
     base, new = begun(a_run()), begun(a_run("NEW", seed=1))
@@ -131,3 +153,78 @@ def test_two_versions_that_run_side_by_side_are_two_runs() -> None:
     check_two_runs(base, ReducedRun("NEW", [*new.trials[:1], *base.trials[1:]]))
     older = everywhere(base, started=None)
     check_two_runs(older, older)
+
+
+BOTH = [(GSM8K, 8), (GSM8K, 16)]
+TWICE = [(GSM8K, 8), (OTHERS, 8)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept", "lost", "more"),
+    [
+        ([(GSM8K, 8)], BOTH, 'gsm8k {"max_new_tokens":8}', [], 'gsm8k {"max_new_tokens":16}'),
+        (BOTH, [(GSM8K, 16)], "gsm8k", ['gsm8k {"max_new_tokens":8}'], ""),
+        (
+            TWICE,
+            [(OTHERS, 8)],
+            "gsm8k",
+            ['gsm8k {"rows":null,"source":"bundled"}'],
+            "",
+        ),
+        (
+            [*TWICE, (GSM8K, 16)],
+            BOTH,
+            'gsm8k {"max_new_tokens":8}',
+            ['gsm8k {"max_new_tokens":8,"rows":6,"source":"rows.jsonl"}'],
+            "",
+        ),
+    ],
+)
+def test_an_entry_that_one_run_alone_has_makes_no_other_missing(
+    tmp_path: Path,
+    before: list[tuple[Workload, int]],
+    after: list[tuple[Workload, int]],
+    kept: str,
+    lost: list[str],
+    more: str,
+) -> None:
+    """Its name was another one beside others, so that it failed as missing."""
+    base, new = (
+        reduce_run(run_with(tmp_path / name, *choices), quantities())
+        for name, choices in (("base", before), ("new", after))
+    )
+    write_record(tmp_path / "kept.parquet", base)
+    decision = compare_runs(read_record(tmp_path / "kept.parquet"), new, TPOT)
+    assert kept in {row.cell.workload for row in decision.rows}
+    assert [told.partition(", closed")[0] for told in decision.missing] == [
+        f"cell missing in NEW: {name}" for name in lost
+    ]
+    assert [told.partition(", closed")[0] for told in decision.notes] == [
+        f"not in BASE, not gated: {name}" for name in [more] if name
+    ]
+
+
+def test_the_one_entry_of_a_workload_with_another_length_is_refused(tmp_path: Path) -> None:
+    base, new = (
+        reduce_run(run_with(tmp_path / str(limit), (GSM8K, limit)), ["tpot_s"]) for limit in (8, 16)
+    )
+    with pytest.raises(UserError, match=r"differ in max_new_tokens \(8 / 16\)"):
+        compare_runs(base, new, TPOT)
+
+
+def test_what_is_run_again_is_named_as_the_experiment_names_it_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else BASE's former trials would stay beside those that take their place."""
+    run_with(tmp_path / "base", (GSM8K, 8))
+    run_with(tmp_path / "new", *BOTH, step=3)
+    seen: list[set[str]] = []
+
+    def again(decision: Decision, sides: Sequence[ReducedRun], *_: Any) -> Any:
+        seen.extend({cell.workload for cell in side.cells()} for side in sides)
+        return *sides, ()
+
+    monkeypatch.setattr(confirm, "confirm", again)
+    command.call(monkeypatch, "compare", tmp_path / "base", tmp_path / "new", "--confirm")
+    first, second = (f'gsm8k {{"max_new_tokens":{limit}}}' for limit in (8, 16))
+    assert seen == [{first}, {first, second}]
