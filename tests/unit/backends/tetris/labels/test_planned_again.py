@@ -142,14 +142,20 @@ def mixes(request: pytest.FixtureRequest) -> Mixes:
     return Mixes(model, early, [one for one in some if needed[one.id] > 1], alone)
 
 
-@pytest.fixture
-def served(mixes: Mixes) -> Iterator[TetrisClassifier]:
+@pytest.fixture(scope="module")
+def opened_once(mixes: Mixes) -> Iterator[TetrisClassifier]:
     backend = opened(
         "tetris-classifier", mixes.model, stages=3, layers=[3, 4], batch=4, replan_s=0.4,
         replicas="auto", workers=3,
     )  # fmt: skip
     yield backend
     backend.close()
+
+
+@pytest.fixture
+def served(opened_once: TetrisClassifier) -> TetrisClassifier:
+    opened_once.reset()  # as between trials
+    return opened_once
 
 
 def test_the_plan_follows_the_mix_and_no_label_changes(mixes: Mixes, served: Any) -> None:
