@@ -42,10 +42,13 @@ def plain_beside(seen: Overview, cell: Cell) -> Cell | None:
 def pays_from(seen: Overview, cell: Cell) -> float | None:
     """The share of layer passes from which a step is shorter than plain decoding's on the same
     engine; above 1: not at this load, whatever is skipped. None where steps or bytes are not told,
-    or not sound. An overhead that is not told (vLLM's on a GPU) is taken as none where most of the
-    step is the floor's, and else as unknown: then nothing is said."""
+    or not sound, or the speed-up's interval is too wide for its middle to say. An overhead that is
+    not told (vLLM's on a GPU) is taken as none where most of the step is the floor's, and else as
+    unknown: then nothing is said."""
     plain, known = plain_beside(seen, cell), cell.measured.pass_bytes
     if plain is None or not known or not (cell.stands_alone and plain.stands_alone):
+        return None
+    if not _is_narrow(cell, "speedup" if plain.variant.is_reference else "speedup_native"):
         return None
     skipped, own, whole = cell.value("early_exit_rate"), cell.value("step_s"), plain.value("step_s")
     overhead = plain.value("overhead_share")
@@ -87,5 +90,9 @@ def decisions(
 
 def _is_known(one: Drafting) -> bool:
     """Whether the speed-up holds and its ends are near enough for anything to follow from it."""
-    low, high = one.cell.low(one.metric), one.cell.high(one.metric)
-    return one.holds and (not low or not high or high / low <= WIDEST)
+    return one.holds and _is_narrow(one.cell, one.metric)
+
+
+def _is_narrow(cell: Cell, metric: str) -> bool:
+    low, high = cell.low(metric), cell.high(metric)
+    return not low or not high or high / low <= WIDEST

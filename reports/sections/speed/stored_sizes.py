@@ -30,11 +30,12 @@ RECORD = "cpu/sizes"
 ID = "stored-sizes"
 _NOTE = (
     "The bundled model lives in a processor's cache, and much of its steps is overhead. So the "
-    "same methods ran on {models} of random weights (prompts of {workload}, {repeats} repeats), "
+    "same methods ran on {models} of random weights (prompts of {workload}; {repeats}), "
     "with the exits and acceptances that this model decided: measured cost, replayed decisions, on "
     "{machine}, {day}. Another model accepts and leaves otherwise. A stored record: 'decodebench "
-    "report results/reference/{record}' draws it, 'decodebench run experiments/sizes_all.yaml' "
-    "measures it here."
+    "report results/reference/{record}' draws it, 'decodebench run experiments/sizes_all.yaml "
+    "{shapes}' measures it here. Larger models, GPUs and more requests in flight are not in it: "
+    "docs/models.md, 'Would it hold at 8B?', has what was measured of those."
 )
 _DECIDED = Group("Decisions brought", "")
 
@@ -82,10 +83,18 @@ def section(seen: Overview, _: Samples) -> Section | None:
         record=RECORD,
         models=", ".join(models),
         workload=next(iter(found[0].on.values())).task,
-        repeats=run.experiment["repeats"],
+        repeats=_repeats([on.cell for own in found for on in own.on.values()]),
+        shapes=" ".join(f"--shape {model}" for model in models),
     )
     table = build(_columns(models, found, _reference(stored)), found, _row)
     return Section(ID, "On larger models", note, table=table, short="Larger models", is_open=True)
+
+
+def _repeats(cells: Sequence[Cell]) -> str:
+    sound = [cell.valid_trials for cell in cells]
+    few, most = min(sound), max(sound)
+    told = f"{few} to {most} sound repeats" if few < most else f"{few} sound repeats"
+    return told + ": with 2 an interval holds the truth in about nine cases of ten" * (few == 2)
 
 
 def on_larger(seen: Overview) -> dict[tuple[int, str, str], LargerRatio]:

@@ -52,10 +52,11 @@ def sentences(cells: Sequence[Cell]) -> list[str]:
     doubtful = [cell for cell in cells if is_doubtful(cell)]
     if not doubtful:
         return []
+    over = next((c.variant.label for c in cells if c.variant.is_reference), "the reference")
     every = sum(cell.low("speedup") is not None and cell.holds("speedup") for cell in cells)
     begin = (
         f"In {len(doubtful)} of {counted(every, 'valid cell')} the interval of the "
-        "speed-up holds 1: no difference is shown there."
+        f"speed-up over {over} holds 1: no difference is shown there."
     )
     known = [n for c in doubtful if (n := c.value("speedup_more_repeats")) is not None]
     if not known:

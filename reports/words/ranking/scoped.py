@@ -102,6 +102,9 @@ def _headline(
     if len(set(found.values())) == 1:
         return next(iter(found.values()))
     # what holds for several models is said once
-    apart = [f"\n{BETWEEN_ENGINES}"] * any(BETWEEN_ENGINES in words for words in found.values())
-    told = (f"{model}: {words}" for model, words in found.items())
-    return "\n".join(words.replace(f"\n{BETWEEN_ENGINES}", "") for words in told) + "".join(apart)
+    apart = [model for model, words in found.items() if BETWEEN_ENGINES in words]
+    told = [
+        f"{model}: {words}".replace(f"\n{BETWEEN_ENGINES}", "") for model, words in found.items()
+    ]
+    where = f"{', '.join(apart)}: " * (len(apart) < len(found))
+    return "\n".join([*told, *[f"{where}{BETWEEN_ENGINES}"] * bool(apart)])

@@ -146,6 +146,14 @@ def test_the_smallest_model_comes_first_and_what_holds_for_all_is_said_once(fold
     assert words.startswith(f"{NAMES[1]}: ")
     assert words.count(BETWEEN_ENGINES) == 1
     assert words.endswith(BETWEEN_ENGINES)
+    reading = [
+        replace(
+            cell, metrics={**cell.metrics, "floor_share": 0.9 if cell.model == NAMES[0] else 0.2}
+        )
+        for cell in cells
+    ]
+    words = scoped_verdicts(replace(seen, cells=tuple(reading)), Samples(), 0.02)[0].headline
+    assert words.splitlines()[-1] == f"{NAMES[1]}: {BETWEEN_ENGINES}"
 
 
 def test_the_lead_counts_a_workload_once_and_names_models_by_size(folder: Path) -> None:

@@ -81,7 +81,8 @@ def test_all_doubtful_cells_in_one_sentence(cell: Cell) -> None:
     settled = like(doubtful, speedup_low=1.01)
     void = like(settled, void_metrics=("speedup", "speedup_low", "speedup_high"))
     (text,) = sentences([doubtful, *others, settled, void])
-    assert text.startswith("In 3 of 4 valid cells the interval of the speed-up holds 1")
+    assert text.startswith("In 3 of 4 valid cells the interval of the speed-up over ")
+    assert "over the reference holds 1" in text
     assert "3 to 9 more repeats would settle 2 of them in 4 of 5 cases; in the other 1" in text
     (text,) = sentences([like(doubtful, speedup_more_repeats=1)])
     assert text.endswith("1 more repeat would settle them in 4 of 5 cases.")
@@ -91,7 +92,7 @@ def test_all_doubtful_cells_in_one_sentence(cell: Cell) -> None:
 
 def test_the_page_says_it(folder: Path) -> None:
     text = write_report(folder).read_text()
-    assert "the interval of the speed-up holds 1: no difference is shown there" in text
+    assert "the interval of the speed-up over vllm holds 1: no difference is shown there" in text
 
 
 UNEQUAL_WORK = ("throughput_ratio", "goodput_req_per_s", "e2e_s_p50")

@@ -100,6 +100,15 @@ def test_a_faster_one_with_worse_answers_is_not_called_the_best() -> None:
     )
 
 
+def test_one_with_worse_answers_that_is_not_shown_to_be_slower_may_be_the_fastest() -> None:
+    near = [*CELLS[:2], measured(LOSSY, 1.45, 0.3)]
+    found = headline(near, [VLLM, EXACT, LOSSY], "", judged(samples(32, 8)))
+    assert found.startswith("exact (re-implementation) was the fastest whose answers are as good")
+    slower = [*near[:2], measured(LOSSY, 1.25, 0.3)]
+    found = headline(slower, [VLLM, EXACT, LOSSY], "", judged(samples(32, 8)))
+    assert found.startswith("exact (re-implementation) was the fastest: 1.50×")
+
+
 def test_one_with_other_answers_as_good_may_win() -> None:
     found = headline(CELLS, [VLLM, EXACT, LOSSY], "", judged(samples(300, 300, 400)))
     assert found.startswith("lossy (re-implementation, lossy†) was the fastest: 2.50×")

@@ -134,6 +134,10 @@ def test_leaving_early_pays_from_the_layers_that_it_costs(
         assert (pays_from(told, early[0]) == pytest.approx(share)) is known
     alone = dataclasses.replace(seen, cells=tuple(early))
     assert pays_from(alone, early[0]) is None
+    for high, known in ((3.9, True), (4.1, False)):
+        wide = changed(seen, "vllm-early-exit", speedup_low=2.0, speedup_high=high)
+        first = next(cell for cell in wide.cells if cell.variant.backend == "vllm-early-exit")
+        assert (pays_from(wide, first) is not None) is known
 
 
 def test_one_size_says_nothing_about_others(run: Overview) -> None:

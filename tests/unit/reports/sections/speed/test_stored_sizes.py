@@ -70,7 +70,10 @@ def test_the_methods_of_a_run_of_the_demo_model_stand_on_larger_ones(demo: Overv
     ]  # fmt: skip
     found = stored_sizes.section(demo, Samples())
     assert found is not None
-    assert "0.1b, 0.5b, 1b of random weights (prompts of gsm8k, 3 repeats)" in found.note
+    assert (
+        "0.1b, 0.5b, 1b of random weights (prompts of gsm8k; 2 to 4 sound repeats: with 2"
+        in found.note
+    )
     assert "results/reference/cpu/sizes" in found.note
 
 
