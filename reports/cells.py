@@ -65,7 +65,8 @@ class Cell:
     sampled: bool = False
     """Whether its answers are drawn, and not the most probable tokens."""
     group: str = ""
-    """Equal for cells that may be compared: of one machine, asked alike."""
+    """Equal for cells that may be compared: of one machine, asked alike. A folder may hold several
+    machines' trials, and those of an experiment before it was changed."""
     apart: str = ""
     """What tells its machine and settings from others of the run, else empty."""
     texts: Mapping[str, BackendText] = field(default_factory=dict)
@@ -73,8 +74,7 @@ class Cell:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Equal for cells of one workload and load that may be compared. A folder may hold several
-        machines' trials, and those of an experiment before it was changed."""
+        """Equal for cells of one workload and load that may be compared."""
         return self.workload, self.load, self.group
 
     @property
@@ -248,12 +248,12 @@ def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
         )
         for cell, own, held in zip(cells, effects, by_cell(texts, raw, run), strict=True)
     ]
-    workloads = list(dict.fromkeys(cell.workload for cell in cells))
-    cells.sort(key=lambda c: (workloads.index(c.workload), c.order, c.variant.index))
+    at = list(dict.fromkeys(text for c in cells for text in (c.workload, c.apart))).index
+    cells.sort(key=lambda c: (at(c.workload), c.order, at(c.apart), c.variant.index))
     why, published = why_no_speedup(run, cells), run.experiment.get("published")
     words = setting_words(list(records.values()), [text.setting for text in texts])
-    told, judged = list(rows.values()), tuple(zip(words, texts, strict=True))
-    return Overview(tuple(cells), tuple(found), told, why, published, texts=judged)
+    judged = tuple(zip(words, texts, strict=True))
+    return Overview(tuple(cells), tuple(found), list(rows.values()), why, published, texts=judged)
 
 
 def _cell(

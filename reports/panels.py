@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from markupsafe import Markup
 
 from reports.cells import Cell, Overview
-from reports.figures.axes import LABELS_IN, ROW_IN, tell_scales
+from reports.figures.axes import LABELS_IN, ROW_IN, headings, tell_scales
 from reports.svg import RC, inline_svg
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def panels(
         own = [c for c in cells if load in (None, c.load) and workload in (None, c.workload)]
         if not own:
             continue
-        usual = rows(len(own), len({c.workload for c in own})) if per == "load" else beside(seen)
+        usual = rows(len(own), headings(own)) if per == "load" else beside(seen)
         for panel in make(Place(load, workload, own)):
             caption, size = panel.caption or workload or load or "", panel.size or usual
             found.append(Panel(panel.paint, panel.title, caption, size, workload, load))

@@ -10,6 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from reports.cells import Cell
 from reports.numbers import interval, ratio, significant
 from reports.variants import Variant
+from reports.words.findings import named
 from results import registry
 
 QUALITY = {metric.name: metric.label for metric in registry.scores()}
@@ -106,9 +107,9 @@ class BodyRow(NamedTuple):
     css: str = ""
     cells: tuple[BodyCell, ...] = ()
     condition: str = ""
-    """The load, and what else tells rows of several workloads apart; without it the load."""
+    """The load, and what else tells rows of a workload apart; without it the load."""
     number: int = 1
-    """Among rows that are told apart by nothing else: those of several machines."""
+    """Among rows that are told apart by nothing else: the reasons against a cell."""
 
     @property
     def where(self) -> str:
@@ -138,16 +139,15 @@ class Table(NamedTuple):
 
 
 def scope(cell: Cell) -> BodyRow:
-    """A row of one cell, grouped by workload and load."""
+    """A row of one cell, grouped by workload, load and settings."""
     validity = "valid" if cell.valid else "not valid" if cell.is_measured else "failed"
-    return BodyRow(
-        cell.variant, cell.workload, cell.load, validity, group=(cell.workload, cell.load)
-    )
+    group = cell.workload, cell.load, cell.apart
+    return bare_scope(cell)._replace(validity=validity, group=group)
 
 
 def bare_scope(cell: Cell) -> BodyRow:
     """A row that stands alone, and that the filter for validity leaves as it is."""
-    return BodyRow(cell.variant, cell.workload, cell.load)
+    return BodyRow(cell.variant, cell.workload, cell.load, condition=named(cell, cell.load))
 
 
 def build(
@@ -190,10 +190,10 @@ def _header(
 
 
 def places(cell: Callable[[Row], Cell]) -> tuple[Column[Row], Column[Row]]:
-    """The columns for the workload and the load of a row of one cell; on a narrow page they stand
-    below the backend."""
+    """The columns for the workload, with the settings where the run has several, and the load of a
+    row of one cell; on a narrow page they stand below the backend."""
     return (
-        Column("Workload", lambda row: cell(row).task, css=PLACE),
+        Column("Workload", lambda row: named(cell(row), cell(row).task), css=PLACE),
         Column(
             "Load", lambda row: cell(row).load, css=PLACE, sort=lambda row: str(cell(row).order)
         ),

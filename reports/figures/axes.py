@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reports.svg import INK, MUTED
 from reports.text import shortened
+from reports.words.findings import named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +26,7 @@ def tag(artists: Any, cell: Cell, note: str = "") -> None:
     """Mark what was drawn as a variant's, for the page's backend filter, with a note shown on
     pointing."""
     lossy = " (lossy)" if cell.variant.lossy else ""
-    text = f"{cell.variant.label}{lossy}: {note}" if note else ""
+    text = f"{named(cell, cell.variant.label + lossy)}: {note}" if note else ""
     for artist in artists if isinstance(artists, list | tuple) else [artists]:
         artist.set_gid(f"series={cell.variant.id}={text}")
 
@@ -79,8 +80,13 @@ def short_label(cell: Cell) -> str:
     return cell.variant.short_label
 
 
+def headings(cells: Iterable[Cell]) -> int:
+    """How many headings `LabelledRows` puts above the rows of these cells."""
+    return len({(cell.workload, cell.apart) for cell in cells})
+
+
 class LabelledRows:
-    """Rows with labels at the left edge: a heading per workload, a row per cell."""
+    """Rows with labels at the left edge: a heading per workload and settings, a row per cell."""
 
     def __init__(self, axes: Axes, name: Callable[[Cell], str] = short_label) -> None:
         self.axes = axes
@@ -89,11 +95,12 @@ class LabelledRows:
         self._heading: str | None = None
 
     def place(self, cell: Cell, *, headed: bool = True) -> float:
-        """The y of the next row, after a heading where the workload changes."""
-        if headed and cell.workload != self._heading:
-            self._heading = cell.workload
+        """The y of the next row, after a heading where the workload or its settings change."""
+        heading = named(cell, cell.workload)
+        if headed and heading != self._heading:
+            self._heading = heading
             self.y += 1.2
-            self._label(shortened(cell.workload, 40), INK, "bold")
+            self._label(shortened(heading, 40), INK, "bold")
         self.y += 1.0
         self._label(shortened(self._name(cell), LABEL_LENGTH), MUTED, "normal")
         return self.y

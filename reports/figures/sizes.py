@@ -71,8 +71,7 @@ def _line(axes: Axes, points: Sequence[SizedSpeedup]) -> None:
         linestyle="", color=variant.colour, marker=marker, markersize=4.5, markerfacecolor=SURFACE,
     )  # fmt: skip
     told = [f"{ratio(point.speedup)}× on {point.cell.model}" for point in points]
-    note = ", ".join(filter(None, (*told, points[0].cell.apart)))
-    tag(drawn, points[0].cell, note)
+    tag(drawn, points[0].cell, ", ".join(told))
 
 
 def step_parts(axes: Axes, cells: Sequence[tuple[Cell, StepParts]]) -> None:

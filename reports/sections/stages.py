@@ -37,10 +37,8 @@ def section(seen: Overview, samples: Samples) -> Section | None:
 
 
 def _row(one: StageWork) -> BodyRow:
-    row = scope(one.cell)
-    return row._replace(
-        condition=f"{row.load}, stage {one.number}", css="invalid" * (not one.cell.stands_alone)
-    )
+    row, css = scope(one.cell), "invalid" * (not one.cell.stands_alone)
+    return row._replace(condition=f"{row.condition}, stage {one.number}", css=css)
 
 
 def _milliseconds(one: StageWork) -> float | None:

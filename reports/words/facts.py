@@ -11,7 +11,6 @@ from reports.numbers import counted
 from reports.text import clipped, visible
 from reports.words.doubts.apart import machine_names
 from reports.words.doubts.not_run import not_run
-from reports.words.findings import span
 from reports.words.ranking.by_size import by_model
 from results.compare.machines import differing, machines
 
@@ -72,7 +71,9 @@ def _lengths(trials: Sequence[Trial]) -> str:
     for is_exact, most in ((True, ""), (False, "at most ")):
         asked = [t.max_new_tokens for t in trials if t.ignore_eos is is_exact]
         if asked and max(asked) > 1:
-            found.append(f"of {most}{span(asked, '{:,.0f}'.format)} new tokens")
+            ends = sorted({min(asked), max(asked)})
+            between = " or " if {*asked} == {*ends} else " to "
+            found.append(f"of {most}{between.join(f'{end:,}' for end in ends)} new tokens")
     return " " + " or ".join(found) if found else ""
 
 
@@ -116,7 +117,7 @@ def alerts(run: Run, seen: Overview) -> list[str]:
         found.append(
             "The folder holds trials of different settings (requests, seed, answer length, "
             "sampling, objective, duration or model): a backend may have several rows for one "
-            "workload and load."
+            "workload and load, which then name their settings."
         )
     if seen.why_no_speedup:
         found.append(f"There are no speed-ups: {seen.why_no_speedup}.")

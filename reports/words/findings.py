@@ -14,9 +14,15 @@ LONGEST = 420
 """Characters of such a line."""
 
 
+def named(cell: Cell, words: str) -> str:
+    """These words of a cell, and its machine and settings where the run has several: ``gsm8k, max
+    new tokens 8``."""
+    return ", ".join(filter(None, (words, cell.apart)))
+
+
 def place(cell: Cell) -> str:
     """``vllm on gsm8k, closed c=8``."""
-    return f"{cell.variant.label} on {cell.workload}, {cell.load}"
+    return named(cell, f"{cell.variant.label} on {cell.workload}, {cell.load}")
 
 
 def sound(cells: Iterable[Cell], metric: str) -> list[Cell]:

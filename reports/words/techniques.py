@@ -10,6 +10,7 @@ from reports.numbers import significant
 from reports.tables import QUALITY
 from reports.text import clipped, visible
 from reports.variants import plain
+from reports.words.findings import named
 from results.compare.reasons import CALIBRATED_OTHERWISE
 
 FULL = "full"
@@ -121,8 +122,8 @@ def _hidden(cell: Cell, reference: Cell) -> Iterator[tuple[float, str]]:
         yield (
             alike - own / whole,
             f"{cell.workload}: {QUALITY[metric]} is {significant(whole)} with full and "
-            f"{significant(own)} with {label(cell)} ({cell.load}), though ROUGE-L to full is "
-            f"{significant(alike)}: words are kept, results are not.",
+            f"{significant(own)} with {label(cell)} ({named(cell, cell.load)}), though ROUGE-L to "
+            f"full is {significant(alike)}: words are kept, results are not.",
         )
 
 

@@ -12,7 +12,7 @@ from reports.numbers import counted, significant
 from reports.panels import Panel, Place, beside, group, panels, rows
 from reports.sections import Section
 from reports.tables import QUALITY
-from reports.words.findings import span
+from reports.words.findings import named, span
 from reports.words.quality import qualities
 from results.compare.judged import score_interval
 
@@ -62,7 +62,7 @@ def _scores(seen: Overview, samples: Samples, place: Place) -> Iterator[Panel]:
     for apart in dict.fromkeys(cell.apart for cell in place.cells):
         first = {cell.variant.index: cell for cell in reversed(place.cells) if cell.apart == apart}
         cells = [cell for _, cell in sorted(first.items())]
-        where = ", ".join(filter(None, (cells[0].task, apart)))
+        where = named(cells[0], cells[0].task)
         for metric, name in QUALITY.items():
             found = [
                 (cell, *score_interval(means))

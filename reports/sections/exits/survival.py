@@ -152,7 +152,7 @@ def _points(share: float) -> str:
 def _row(one: RampForecast) -> BodyRow:
     row = scope(one.cell)
     return row._replace(
-        condition=f"{row.load}, ramp {one.layer}", css="invalid" * (not one.cell.stands_alone)
+        condition=f"{row.condition}, ramp {one.layer}", css="invalid" * (not one.cell.stands_alone)
     )
 
 

@@ -253,5 +253,5 @@ COLUMNS: tuple[Column[Sized], ...] = (
     Column("predicted", predicted, ratio, group=_SPEED,
            help="the same engine's, from costs and decisions alone",
            why="no costs were told, or requests shared passes"),
-    Column("", lambda own: "; ".join(filter(None, (CHANGES * own.bound, own.cell.apart))), css=""),
+    Column("", lambda own: CHANGES * own.bound, css=""),
 )  # fmt: skip

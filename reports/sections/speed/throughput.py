@@ -8,6 +8,7 @@ from functools import partial
 from reports.cells import Overview
 from reports.collect import Samples
 from reports.figures import throughput
+from reports.figures.axes import headings
 from reports.numbers import significant
 from reports.panels import Panel, Place, group, panels, rows
 from reports.sections import Section
@@ -29,8 +30,9 @@ def section(seen: Overview, samples: Samples) -> Section:
 
 def _bars(told: Mapping[str, str], place: Place) -> Iterator[Panel]:
     title = f"Output tokens per second by workload and backend{place.words}"
-    headed = place.workload is None
-    size = rows(len(place.cells), headed * len({cell.workload for cell in place.cells}))
+    count = headings(place.cells)
+    headed = place.workload is None or count > 1
+    size = rows(len(place.cells), headed * count)
     load = place.load or place.cells[0].load
     caption = f"{place.workload or load} ({told[load]})" if load in told else ""
     paint = partial(throughput.bars, cells=place.cells, headed=headed)

@@ -73,11 +73,12 @@ def test_planned_trials_and_those_in_place_of_disturbed_ones_are_told_apart(tmp_
     ("lengths", "exact", "words"),
     [
         ([48, 48], [True, True], " of 1 requests of 48 new tokens: "),
-        ([64, 1384], [False, False], " of 1 requests of at most 64 to 1,384 new tokens: "),
+        ([64, 1384], [False, False], " of 1 requests of at most 64 or 1,384 new tokens: "),
+        ([8, 16, 64], [False] * 3, " of 1 requests of at most 8 to 64 new tokens: "),
         ([8, 64], [True, False], " requests of 8 new tokens or of at most 64 new tokens: "),
         ([1, 1], [False, False], " of 1 requests: "),
     ],
-    ids=["exact", "at most", "both", "labels"],
+    ids=["exact", "at most", "three", "both", "labels"],
 )
 def test_how_long_answers_are_is_said_at_the_top(
     tmp_path: Path, lengths: list[int], exact: list[bool], words: str

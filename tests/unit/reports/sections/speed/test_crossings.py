@@ -154,8 +154,8 @@ def test_a_line_and_a_row_are_of_one_machine(run: Overview) -> None:
     found = sizes.section(dataclasses.replace(run, cells=(*here, *there)), Samples())
     assert found is not None
     assert found.table is not None
-    told = [row.cells[-1].text for row in found.table.rows]
-    assert told == [*[""] * 3, *["another machine"] * 3] * 2
+    told = [row.cells[0].text for row in found.table.rows]
+    assert ["another machine" in words for words in told] == [*[False] * 3, *[True] * 3] * 2
     (panel,) = (panel for group in found.groups for panel in group.panels)
     axes = Figure().subplots()
     panel.paint(axes)
