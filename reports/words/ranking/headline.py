@@ -101,8 +101,7 @@ def _race(
     kept = [(s, v) for s, v in faster if not costs[v.index]]
     best, winner = max(kept or faster, key=lambda pair: pair[0].value)
     beyond = [(s, v) for s, v in faster if s.value > best.value]
-    # who answers worse and is not shown to be slower may be the fastest of all
-    is_of_those = bool(kept) and any(costs[v.index] and s.high > best.low for s, v in faster)
+    may_beat = bool(kept) and any(costs[v.index] and s.high > best.low for s, v in faster)
     # who is not shown to be faster than the other may still be as fast as the winner
     others = [
         (s, v)
@@ -115,10 +114,7 @@ def _race(
     others.sort(key=lambda pair: -pair[0].value)
     won, ahead = _against(others, (best, winner), groups, samples)
     won = FASTER if sum(s.valid for s, _ in found) == 1 else won
-    good = f"{_OF_THOSE[won]} whose answers are as good"
-    if winner.is_replay:
-        good = " of those that keep plain decoding's text by design"
-    only = good * is_of_those
+    only = _among(won, winner) * may_beat
     loads = over_loads(groups[winner.index], metric)
     text = (
         f"{winner.label} ({winner.provenance}) {won}{only}{over}: "
@@ -130,13 +126,19 @@ def _race(
         text += f", with {words}"
     if not kept:
         known = race.judged(groups[winner.index], quality.get(winner.index))
-        of_replay = costs[winner.index] if winner.is_replay else ""
-        return text + (f". Its answers are {known.short}." if known else f".{of_replay}") + doubt
+        return f"{text}.{costs[winner.index] * bool(known or winner.is_replay)}{doubt}"
     if beyond:
         most, other = max(beyond, key=lambda pair: pair[0].value)
         named = f"{other.label} ({other.provenance}) reached {ratio(most.value)}× {most.interval}."
         return f"{text}. {named}{costs[other.index]}{doubt}"
     return f"{text}.{doubt}"
+
+
+def _among(won: str, winner: Variant) -> str:
+    """Of whom the winner is one, where a method that answers worse may be the fastest of all."""
+    if winner.is_replay:
+        return " of those that keep plain decoding's text by design"
+    return f"{_OF_THOSE[won]} whose answers are as good"
 
 
 def _nobody(
