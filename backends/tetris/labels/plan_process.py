@@ -40,9 +40,13 @@ class ProcessMaker:
 
     def done(self) -> bool:
         """As the protocol says."""
-        if self._opening and not self._lost and self._process.ready([0], 0.0):
+        return not self.starting() and (self._lost or bool(self._process.ready([0], 0.0)))
+
+    def starting(self) -> bool:
+        """Whether the process is not there yet, after a plan was dropped or one before it died."""
+        if self._opening and self._process.ready([0], 0.0):
             self._opened()
-        return self._lost or (not self._opening and bool(self._process.ready([0], 0.0)))
+        return self._opening
 
     def take(self) -> tuple[bool, WindowPlanner]:
         """As the protocol says."""

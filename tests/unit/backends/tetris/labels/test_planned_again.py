@@ -233,6 +233,9 @@ def test_a_worker_that_has_become_slow_is_left_out_and_nobody_else(mixes: Mixes)
 
 def test_a_plan_that_is_being_made_ends_with_its_trial(mixes: Mixes, served: Any) -> None:
     """It would take a core from the next one; the process that makes it has stopped here."""
+    served.maker.drop()  # as a trial before may have left it
+    while served.maker.starting():
+        time.sleep(0.01)
     planning = served.maker.pid()
     os.kill(planning, signal.SIGSTOP)
     sums: dict[str, float] = {}
