@@ -18,6 +18,7 @@ from backends.checkpoints.shapes.making import GIB
 from harness.core.errors import UserError, runs_elsewhere
 from harness.core.files import MIB
 from harness.core.nouns import Load, Model, Trial, Workload, canonical_json
+from harness.core.processes.processor import multiplies_bfloat16
 from harness.experiment.choices import WorkloadChoice
 from harness.experiment.config import Experiment, Known
 from harness.measure.machine import gpu, meters
@@ -183,10 +184,7 @@ def preferred_dtype() -> str:
     """bfloat16 where this machine computes in it, else float32: what ``dtype: auto`` means."""
     if gpu.devices():
         return "bfloat16" if gpu.compute_capability() >= (8, 0) else "float32"
-    with contextlib.suppress(OSError):
-        flags = set(Path("/proc/cpuinfo").read_text().split())
-        return "bfloat16" if flags & {"avx512_bf16", "amx_bf16", "bf16"} else "float32"
-    return "float32"
+    return "bfloat16" if multiplies_bfloat16() else "float32"
 
 
 def _pinned(

@@ -16,6 +16,7 @@ from backends.training.rows.batches import Batch, collate, examples
 from backends.training.rows.tokenizer import END, PAD, load_tokenizer
 from backends.training.small_models.checkpoint import load
 from backends.training.small_models.llama import Llama
+from backends.training.small_models.objective import products_dtype
 from workloads import workload_info
 from workloads.bundled import GENERATORS, rows
 from workloads.prompts import answer, encode_prompt
@@ -65,12 +66,12 @@ def scores(workload: str, drawn: Sequence[dict[str, str]], texts: Sequence[str])
 def generate(
     tokenizer: Any, model_dir: Path, prompts: Sequence[list[int]], limit: int = MAX_NEW_TOKENS
 ) -> list[str]:
-    """Answer the prompts greedily in bfloat16 with transformers, in batches of like length."""
+    """Answer the prompts greedily with transformers, in batches of like length."""
     from transformers import LlamaForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    model = LlamaForCausalLM.from_pretrained(str(model_dir), dtype=torch.bfloat16).eval()
+    model = LlamaForCausalLM.from_pretrained(str(model_dir), dtype=products_dtype("cpu")).eval()
     texts = [""] * len(prompts)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     for start in range(0, len(order), BATCH):
@@ -100,12 +101,13 @@ def answer_batches(tokenizer: Any, workload: str, count: int, seed: int = 0) -> 
 def layer_accuracy(model: Llama, batches: Sequence[Batch]) -> list[float]:
     """Return, per layer, the share of answer tokens that its top token hits given the true prefix.
 
-    The stop token counts as an answer token; the arithmetic is bfloat16, as in use.
+    The stop token counts as an answer token; the arithmetic is `products_dtype`.
     """
+    dtype = products_dtype("cpu")
     hits, total = torch.zeros(model.shape.layers), 0
     for batch in batches:
         targets = batch.targets[batch.answers]
-        for layer, state in enumerate(model.hidden_states(batch.ids, torch.bfloat16)):
+        for layer, state in enumerate(model.hidden_states(batch.ids, dtype)):
             hits[layer] += (model.logits(state[batch.answers]).argmax(-1) == targets).sum()
         total += len(targets)
     return [float(share) for share in hits / total]
@@ -114,12 +116,10 @@ def layer_accuracy(model: Llama, batches: Sequence[Batch]) -> list[float]:
 @torch.no_grad()
 def agreement(draft: Llama, target: Llama, batches: Sequence[Batch]) -> float:
     """Return the share of answer positions at which both models' top tokens are the same."""
-    equal = total = 0
+    equal, total, dtype = 0, 0, products_dtype("cpu")
     for batch in batches:
         tops = [
-            model.logits(model.hidden_states(batch.ids, torch.bfloat16)[-1][batch.answers]).argmax(
-                -1
-            )
+            model.logits(model.hidden_states(batch.ids, dtype)[-1][batch.answers]).argmax(-1)
             for model in (draft, target)
         ]
         equal += int((tops[0] == tops[1]).sum())

@@ -9,6 +9,13 @@ from torch.nn import functional
 
 from backends.training.rows.batches import IGNORED, Batch, Example, collate
 from backends.training.small_models.llama import Llama
+from harness.core.processes.processor import multiplies_bfloat16
+
+
+def products_dtype(device: str) -> torch.dtype:
+    """bfloat16, as models are in use; float32 on a processor that does not multiply in it."""
+    has = device != "cpu" or multiplies_bfloat16()
+    return torch.bfloat16 if has else torch.float32
 
 
 @dataclass(frozen=True)

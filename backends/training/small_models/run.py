@@ -14,7 +14,12 @@ from backends.training.rows.tokenizer import load_tokenizer
 from backends.training.small_models import optimizers
 from backends.training.small_models.checkpoint import export, load_state, save_state
 from backends.training.small_models.llama import Llama
-from backends.training.small_models.objective import Losses, set_gradients, shard_gradients
+from backends.training.small_models.objective import (
+    Losses,
+    products_dtype,
+    set_gradients,
+    shard_gradients,
+)
 from backends.training.small_models.recipe import Recipe, TrainingProgress
 from backends.training.small_models.workers import ShardProcesses
 from harness.core.errors import UserError
@@ -26,7 +31,6 @@ SCHEDULE = ("steps", "decay")
 REPORT_EVERY = 25
 SAVE_EVERY = 200
 """Steps between states on disk."""
-DTYPE = torch.bfloat16
 
 
 class TrainingRun:
@@ -58,6 +62,7 @@ class TrainingRun:
         self.out, self.recipe, self.step, self._target = out, recipe, 0, target
         self.tokenizer = load_tokenizer(out)
         device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.dtype = products_dtype(device)
         self.model = model.to(device)
         self.teacher = None if teacher is None else teacher.to(device)
         self.optimizers = optimizers.build(self.model, recipe.muon_lr, recipe.adam_lr)
@@ -66,7 +71,9 @@ class TrainingRun:
         self._pool = ThreadPoolExecutor(threads)
         side_by_side = device == "cpu" and threads > 1 and recipe.shards > 1
         self._workers = (
-            ShardProcesses(self.model, recipe.shards, DTYPE, self.teacher) if side_by_side else None
+            ShardProcesses(self.model, recipe.shards, self.dtype, self.teacher)
+            if side_by_side
+            else None
         )
 
     def train(
@@ -124,7 +131,7 @@ class TrainingRun:
             )
         else:
             computed = [
-                shard_gradients(self.model, shard, recipe.prompt_weight, DTYPE, self.teacher)
+                shard_gradients(self.model, shard, recipe.prompt_weight, self.dtype, self.teacher)
                 for shard in shards
             ]
             losses = set_gradients(self.model, computed)

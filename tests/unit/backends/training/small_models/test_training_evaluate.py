@@ -12,6 +12,7 @@ from backends.training.rows.batches import Example, collate
 from backends.training.rows.tokenizer import END, load_tokenizer
 from backends.training.small_models import checkpoint, evaluate
 from backends.training.small_models.llama import Llama, LlamaShape
+from backends.training.small_models.objective import products_dtype
 from workloads import bundled, prompts
 
 TINY = {"layers": 3, "width": 32, "feed_forward": 48, "heads": 2, "kv_heads": 1, "head_dim": 16}
@@ -47,7 +48,8 @@ def test_layer_accuracy_counts_the_hits_of_each_layer() -> None:
     model = Llama(LlamaShape(60, **TINY))
     batch = collate([Example([7, 8, 9], [10, 11, 12, END]), Example([5, 6], [7, END])])
     with torch.no_grad():
-        tops = [model.logits(s).argmax(-1) for s in model.hidden_states(batch.ids, torch.bfloat16)]
+        states = model.hidden_states(batch.ids, products_dtype("cpu"))
+        tops = [model.logits(state).argmax(-1) for state in states]
     batch.targets[batch.answers] = tops[1][batch.answers]
     first, second, third = evaluate.layer_accuracy(model, [batch, batch])
     assert second == 1.0
@@ -70,8 +72,8 @@ def test_agreement_is_full_with_itself() -> None:
 def test_generation_in_a_batch_equals_stepwise_argmax(target: Path) -> None:
     """Left padding and the cache must not show: each answer is compared with our own model's.
 
-    Near-ties may fall differently between two implementations in bfloat16, so at most one of
-    the four answers may differ.
+    Near-ties may fall differently between two implementations, so at most one of the four answers
+    may differ.
     """
     tokenizer, model = load_tokenizer(target), checkpoint.load(target)
     rows = [(w, bundled.rows(w, "test", 1)) for w in bundled.GENERATORS]
@@ -82,7 +84,8 @@ def test_generation_in_a_batch_equals_stepwise_argmax(target: Path) -> None:
         grown = list(prompt)
         with torch.no_grad():
             for _ in range(16):
-                state = model.hidden_states(torch.tensor([grown]), torch.bfloat16)[-1][0, -1]
+                states = model.hidden_states(torch.tensor([grown]), products_dtype("cpu"))
+                state = states[-1][0, -1]
                 grown.append(int(model.logits(state).argmax()))
                 if grown[-1] == END:
                     break

@@ -61,3 +61,15 @@ def test_a_mac_is_named_by_its_chip(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(processor, "said", said)
     assert processor.cpu_model() == "Apple M4 Max"
     assert asked == [("sysctl", "-n", "machdep.cpu.brand_string")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("fpu avx2 fma", False), ("avx512f avx512_bf16", True), ("asimd bf16 i8mm", True)],
+)
+def test_what_multiplies_in_bfloat16_is_told_by_its_flags(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: str, expected: bool
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"{XEON}flags\t\t: {flags}\n")
+    monkeypatch.setattr(processor, "Path", lambda name: tmp_path / "cpuinfo")
+    assert processor.multiplies_bfloat16() == expected
