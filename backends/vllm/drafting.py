@@ -86,8 +86,10 @@ def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
     check_drafting(PREFIX, model_dir, options, longest)
 
 
-def check_method(method: str, draft: str) -> None:
-    """Raise `UserError` for a method that this vLLM has not, or that cannot run here."""
+def check_method(options: Mapping[str, Any]) -> None:
+    """Raise `UserError` for a method that this vLLM has not, that cannot run here, or that is asked
+    for what it cannot do."""
+    method, draft = options["method"], options["draft"]
     known = sources.choices("config/speculative.py", "SpeculativeMethod")
     if known and method not in known:
         raise UserError(
@@ -101,6 +103,12 @@ def check_method(method: str, draft: str) -> None:
         )
     if method in (*LOOKUPS, SUFFIX) and draft != AUTO:
         raise UserError(f"{PREFIX} 'draft': '{draft}': {method} drafts from the text alone")
+    most = sources.number("v1/sample/rejection_sampler.py", "MAX_SPEC_LEN")
+    if most is not None and options["drafts"] > most:
+        raise UserError(
+            f"{PREFIX} 'drafts': is {options['drafts']}; expected at most {most}, the most that "
+            "the installed vLLM verifies at once"
+        )
     if runs_elsewhere():
         return
     if method == SUFFIX and importlib.util.find_spec("arctic_inference") is None:

@@ -146,9 +146,9 @@ class VllmSpeculative(VllmBackend):
             raise UserError(
                 f"{where}: rejection_sample_method: {SYNTHETIC}: answers would not be the model's"
             )
-        method, draft = options["method"], options["draft"]
+        method = options["method"]
         check_lookup(PREFIX, options)
-        check_method(method, draft)
+        check_method(options)
         find_trace(options)
         check_ranks(options)
         if model_dir is None:
