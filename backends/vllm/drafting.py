@@ -80,10 +80,16 @@ def check_ranks(options: Mapping[str, Any]) -> None:
 
 
 def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
-    """Raise `UserError` for one that has other tokens or that is meant for shorter sequences:
+    """Raise `UserError` for one that is a head, has other tokens or is meant for shorter sequences:
     beyond its length vLLM puts zeros in the place of drafts, and has them verified."""
     longest = longest_sequence(model_dir, options["max_model_len"])
-    check_drafting(PREFIX, model_dir, options, longest)
+    check_drafting(
+        PREFIX,
+        model_dir,
+        options,
+        longest,
+        lambda folder: draft_heads.check_whole(PREFIX, folder, METHODS),
+    )
 
 
 def check_method(options: Mapping[str, Any]) -> None:

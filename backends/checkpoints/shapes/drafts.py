@@ -79,11 +79,12 @@ def check_drafting(
     model_dir: Path,
     options: Mapping[str, Any],
     longest: int | None,
+    check_kind: Callable[[Path], object],
     check: Callable[[Path], object] = lambda folder: None,
 ) -> None:
-    """Raise `UserError`, which begins with `prefix`, for a draft model that has other tokens, is
-    meant for sequences shorter than `longest`, or is refused by `check`; a shape is only outlined.
-    """
+    """Raise `UserError`, which begins with `prefix`, for a draft model that is refused by
+    `check_kind`, has other tokens, is meant for sequences shorter than `longest`, or is refused by
+    `check`; a shape is only outlined."""
     made = drafting_shape(prefix, model_dir, options)
     if made is not None:
         with made.outline() as folder:
@@ -91,6 +92,7 @@ def check_drafting(
             check(folder)
         return
     folder = find_draft(prefix, options["draft"], model_dir)
+    check_kind(folder)
     check_same_tokens(prefix, folder, model_dir)
     check_length(prefix, folder, longest)
     check(folder)

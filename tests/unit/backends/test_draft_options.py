@@ -12,6 +12,7 @@ import pytest
 
 import backends
 from backends.checkpoints import models
+from backends.checkpoints.draft_heads.check import BUNDLED
 from backends.vllm import sources
 from harness.core.errors import UserError
 from harness.core.nouns import Model
@@ -198,6 +199,68 @@ def test_a_draft_model_with_other_tokens_and_one_of_another_kind(name: str, tmp_
     if name == "speculative":
         (other / "config.json").write_text(json.dumps({**config, "architectures": ["GPT2"]}))
         assert "architecture GPT2 is not one it takes" in refused(name, {"draft": str(other)})
+
+
+def head(folder: Path, **changes: Any) -> str:
+    """A copy of the demo's head that says other things of itself."""
+    shutil.copytree(BUNDLED["eagle3"], folder)
+    (folder / "draft_head.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    return str(folder)
+
+
+PUBLISHED: dict[str, Any] = {
+    "architectures": ["Eagle3Speculator"],
+    "speculators_model_type": "eagle3",
+    "vocab_size": None,
+}
+
+
+@pytest.mark.parametrize("tokenizer", [True, False])
+@pytest.mark.parametrize("name", ["speculative", pytest.param("vllm-speculative", marks=WITH_VLLM)])
+def test_a_head_in_the_place_of_a_draft_model_is_told_for_what_it_is(
+    name: str, tokenizer: bool, tmp_path: Path
+) -> None:
+    def said(folder: Path, **changes: Any) -> str:
+        options = {"draft": head(folder, **changes)}
+        if tokenizer:
+            shutil.copy(models.BUNDLED["demo-draft"] / "tokenizer.json", folder)
+        return refused(name, options).removeprefix(f"backend '{name}': option 'draft': {folder}: ")
+
+    is_vllm = name == "vllm-speculative"
+    own = "is a head of method eagle3, not a model; say 'method: eagle3'"
+    assert said(tmp_path / "own") == own
+    other = "is a head of method eagle, not a model"
+    hint = "; say 'method: eagle'" if is_vllm else ""
+    eagle = {"architectures": ["EagleLlamaForCausalLM"]}
+    assert said(tmp_path / "other", **eagle) == other + hint
+    published = said(tmp_path / "published", **PUBLISHED)
+    assert published == own if is_vllm else published.startswith("is a head (eagle3) in the layout")
+
+
+def test_a_published_head_is_vllms(tmp_path: Path) -> None:
+    options = {"method": "eagle3", "draft": head(tmp_path / "head", **PUBLISHED)}
+    assert refused("speculative", options).endswith(
+        "is a head (eagle3) in the layout of the library speculators, which 'vllm-speculative' "
+        "reads; the engine's own are those of `decodebench train eagle`"
+    )
+    if not HAS_VLLM:
+        return
+    assert backends.warnings("vllm-speculative", DEMO, options) == []
+    options = {"method": "medusa", "draft": options["draft"]}
+    assert "is a head of method eagle3, not medusa" in refused("vllm-speculative", options)
+
+
+@pytest.mark.parametrize("name", ["speculative", pytest.param("vllm-speculative", marks=WITH_VLLM)])
+def test_a_draft_model_without_a_tokenizer_is_named_with_its_option(
+    name: str, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(models.BUNDLED["demo-draft"], bare)
+    (bare / "tokenizer.json").unlink()
+    said = refused(name, {"draft": str(bare)})
+    assert said.endswith(f"option 'draft': model folder {bare}: tokenizer.json is missing")
 
 
 @pytest.mark.parametrize("name", ["speculative", pytest.param("vllm-speculative", marks=WITH_VLLM)])
