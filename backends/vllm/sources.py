@@ -58,9 +58,10 @@ def number(module: str, name: str) -> int | None:
         UserError: where vLLM is not installed.
     """
     for node in _parsed(module).body:
-        named = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
-        if named and isinstance(found := getattr(node.value, "value", None), int):
-            return found
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            value = node.value
+            if isinstance(value, ast.Constant) and isinstance(value.value, int):
+                return value.value
     return None
 
 
