@@ -19,6 +19,7 @@ from backends.checkpoints.shapes.drafts import check_drafting, draft_folder, is_
 from backends.checkpoints.shapes.heads import DrawnHead, replayed_head
 from backends.engine.model.architecture import FAMILIES
 from backends.vllm import sources
+from harness.core.backend import Option
 from harness.core.errors import UserError, runs_elsewhere
 from results.traces.rates import TraceSource
 
@@ -30,6 +31,11 @@ HEADS = ("eagle", EAGLE3, "medusa", "mlp_speculator")
 ON_GPU = ("ngram_gpu",)
 METHODS = (DRAFT_MODEL, NGRAM, SUFFIX, *HEADS, *ON_GPU)
 LOOKUPS = (NGRAM, "ngram_gpu")
+LOOKED_FOR: Mapping[str, Option] = {
+    "lookup_min": Option(int, 2, "ngram: fewest tokens that must be found again", minimum=1),
+    "lookup_max": Option(int, 4, "ngram: most tokens that are looked for", minimum=1),
+}
+"""Options of these methods alone."""
 REPLAYED = (DRAFT_MODEL, EAGLE3, NGRAM)
 """Methods of which a trace tells all: how many tokens they draft, and how many of these stand."""
 RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
@@ -65,7 +71,7 @@ def find_trace(options: Mapping[str, Any]) -> TraceSource | None:
             )
     if options["replay"] and options["record"]:
         raise UserError(f"{PREFIX} 'record' has no meaning with 'replay'")
-    own = ("lookup_min", "lookup_max") if method in LOOKUPS else ()
+    own = tuple(LOOKED_FOR) if method in LOOKUPS else ()
     return open_drafts(PREFIX, options, NAME, own, REPLAYED)
 
 
@@ -109,6 +115,9 @@ def check_method(options: Mapping[str, Any]) -> None:
         )
     if method in (*LOOKUPS, SUFFIX) and draft != AUTO:
         raise UserError(f"{PREFIX} 'draft': '{draft}': {method} drafts from the text alone")
+    for name, option in LOOKED_FOR.items():
+        if method not in LOOKUPS and options[name] != option.default:
+            raise UserError(f"{PREFIX} '{name}': belongs to method {NGRAM}, not {method}")
     most = sources.number("v1/sample/rejection_sampler.py", "MAX_SPEC_LEN")
     if most is not None and options["drafts"] > most:
         raise UserError(
