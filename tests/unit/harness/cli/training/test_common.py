@@ -50,9 +50,7 @@ def test_a_seed_that_no_generator_takes_is_refused_before_anything(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_draft_head_s_training_names_every_backend_that_takes_it(kind: str) -> None:
     command = {"eagle3": "eagle"}.get(kind, kind)
-    told = next(
-        one.callback.__doc__ for one in train_app.registered_commands if one.name == command
-    )
+    found = {one.name: str(one.callback.__doc__) for one in train_app.registered_commands}
     takers = {VLLM: VLLM_METHODS, "speculative": OWN_METHODS}
-    named = {name for name in takers if f" {name} " in told}
+    named = {name for name in takers if f" {name} " in found[command]}
     assert named == {name for name, methods in takers.items() if kind in methods}
