@@ -38,6 +38,8 @@ LOOKED_FOR: Mapping[str, Option] = {
 """Options of these methods alone."""
 REPLAYED = (DRAFT_MODEL, EAGLE3, NGRAM)
 """Methods of which a trace tells all: how many tokens they draft, and how many of these stand."""
+OTHER_TOKENS = "use_heterogeneous_vocab"
+"""The field of vLLM's SpeculativeConfig by which it drafts the tokens that both models know."""
 RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
 """vLLM's arguments whose product is the number of processes that a model is in."""
 
@@ -86,8 +88,9 @@ def check_ranks(options: Mapping[str, Any]) -> None:
 
 
 def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
-    """Raise `UserError` for one that is a head, has other tokens or is meant for shorter sequences:
-    beyond its length vLLM puts zeros in the place of drafts, and has them verified."""
+    """Raise `UserError` for one that is a head, has other tokens (unless vLLM is told to map them)
+    or is meant for shorter sequences: beyond its length vLLM puts zeros in the place of drafts, and
+    has them verified."""
     longest = longest_sequence(model_dir, options["max_model_len"])
     check_drafting(
         PREFIX,
@@ -95,6 +98,7 @@ def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
         options,
         longest,
         lambda folder: draft_heads.check_whole(PREFIX, folder, METHODS),
+        same_tokens=options["speculative"].get(OTHER_TOKENS) is not True,
     )
 
 
@@ -118,6 +122,10 @@ def check_method(options: Mapping[str, Any]) -> None:
     for name, option in LOOKED_FOR.items():
         if method not in LOOKUPS and options[name] != option.default:
             raise UserError(f"{PREFIX} '{name}': belongs to method {NGRAM}, not {method}")
+    if options["speculative"].get(OTHER_TOKENS) and method != DRAFT_MODEL:
+        raise UserError(
+            f"{PREFIX} 'speculative': {OTHER_TOKENS}: belongs to method {DRAFT_MODEL}, not {method}"
+        )
     most = sources.number("v1/sample/rejection_sampler.py", "MAX_SPEC_LEN")
     if most is not None and options["drafts"] > most:
         raise UserError(

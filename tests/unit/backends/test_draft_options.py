@@ -117,6 +117,10 @@ def test_a_gpu_takes_every_method(method: str, monkeypatch: pytest.MonkeyPatch) 
             {"speculative": {"rejection_sample_method": "synthetic"}},
             "rejection_sample_method: synthetic: answers would not be the model's",
         ),
+        (
+            {"method": "ngram", "speculative": {"use_heterogeneous_vocab": True}},
+            "'speculative': use_heterogeneous_vocab: belongs to method draft_model, not ngram",
+        ),
         ({"speculative": {"max_model_len": 32}}, "max_model_len: beyond it drafts are zeros"),
         ({"speculative": {"prompt_lookup_maxx": 3}}, "vLLM has no argument 'prompt_lookup_maxx'"),
         ({"engine": {"speculative_config": {}}}, "speculative_config: the options 'method'"),
@@ -191,6 +195,9 @@ def test_a_draft_model_with_other_tokens_and_one_of_another_kind(name: str, tmp_
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     said = refused(name, {"draft": str(other)})
     assert f"{other}: has another tokenizer (token " in said
+    if name == "vllm-speculative":
+        mapped = {"draft": str(other), "speculative": {"use_heterogeneous_vocab": True}}
+        assert backends.warnings(name, DEMO, mapped) == []
     shutil.copy(source / "tokenizer.json", other)
     backends.warnings(name, DEMO, {"draft": str(other)})
     config = json.loads((other / "config.json").read_text())
@@ -275,6 +282,10 @@ def test_random_weights_are_not_drafted_for(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     small = small_shape(tmp_path / "small")
     assert "drafts for random weights are never accepted" in refused(name, {}, small)
+    if name == "vllm-speculative":
+        mapped = {"replay": "demo", "speculative": {"use_heterogeneous_vocab": True}}
+        said = refused(name, {**mapped, "draft": small.name})
+        assert said.endswith("config.json: is a shape, which has the model's tokens")
     copy = tmp_path / "copy"
     shutil.copytree(models.BUNDLED["demo"], copy)
     assert "this model has no bundled draft model; name one" in refused(name, {}, Model(str(copy)))
