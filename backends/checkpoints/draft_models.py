@@ -44,9 +44,16 @@ def check_lookup(prefix: str, options: Mapping[str, Any]) -> None:
         )
 
 
-def check_same_tokens(prefix: str, draft: Path, model_dir: Path) -> None:
-    """Raise `UserError` unless both read and write the same tokens, padding included."""
-    theirs, ours = (_vocabulary(folder) for folder in (draft, model_dir))
+def check_tokens(prefix: str, draft: Path, model_dir: Path, *, same: bool) -> None:
+    """Raise `UserError` for a draft without a tokenizer and, where they have to be the `same`,
+    unless both read and write the same tokens, padding included."""
+    try:
+        theirs = _vocabulary(draft)
+    except UserError as error:
+        raise UserError(f"{prefix} 'draft': {error}") from None
+    if not same:
+        return
+    ours = _vocabulary(model_dir)
     if theirs == ours:
         rows, own = (models.read_config(f).get("vocab_size") for f in (draft, model_dir))
         if rows != own:

@@ -19,6 +19,7 @@ from backends.checkpoints.shapes.drafts import check_drafting, draft_folder, is_
 from backends.checkpoints.shapes.heads import DrawnHead, replayed_head
 from backends.engine.model.architecture import FAMILIES
 from backends.vllm import sources
+from harness.core.backend import Option
 from harness.core.errors import UserError, runs_elsewhere
 from results.traces.rates import TraceSource
 
@@ -30,8 +31,15 @@ HEADS = ("eagle", EAGLE3, "medusa", "mlp_speculator")
 ON_GPU = ("ngram_gpu",)
 METHODS = (DRAFT_MODEL, NGRAM, SUFFIX, *HEADS, *ON_GPU)
 LOOKUPS = (NGRAM, "ngram_gpu")
+LOOKED_FOR: Mapping[str, Option] = {
+    "lookup_min": Option(int, 2, "ngram: fewest tokens that must be found again", minimum=1),
+    "lookup_max": Option(int, 4, "ngram: most tokens that are looked for", minimum=1),
+}
+"""Options of these methods alone."""
 REPLAYED = (DRAFT_MODEL, EAGLE3, NGRAM)
 """Methods of which a trace tells all: how many tokens they draft, and how many of these stand."""
+OTHER_TOKENS = "use_heterogeneous_vocab"
+"""The field of vLLM's SpeculativeConfig by which it drafts the tokens that both models know."""
 RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
 """vLLM's arguments whose product is the number of processes that a model is in."""
 
@@ -65,7 +73,7 @@ def find_trace(options: Mapping[str, Any]) -> TraceSource | None:
             )
     if options["replay"] and options["record"]:
         raise UserError(f"{PREFIX} 'record' has no meaning with 'replay'")
-    own = ("lookup_min", "lookup_max") if method in LOOKUPS else ()
+    own = tuple(LOOKED_FOR) if method in LOOKUPS else ()
     return open_drafts(PREFIX, options, NAME, own, REPLAYED)
 
 
@@ -80,14 +88,24 @@ def check_ranks(options: Mapping[str, Any]) -> None:
 
 
 def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
-    """Raise `UserError` for one that has other tokens or that is meant for shorter sequences:
-    beyond its length vLLM puts zeros in the place of drafts, and has them verified."""
+    """Raise `UserError` for one that is a head, has other tokens (unless vLLM is told to map them)
+    or is meant for shorter sequences: beyond its length vLLM puts zeros in the place of drafts, and
+    has them verified."""
     longest = longest_sequence(model_dir, options["max_model_len"])
-    check_drafting(PREFIX, model_dir, options, longest)
+    check_drafting(
+        PREFIX,
+        model_dir,
+        options,
+        longest,
+        lambda folder: draft_heads.check_whole(PREFIX, folder, METHODS),
+        same_tokens=options["speculative"].get(OTHER_TOKENS) is not True,
+    )
 
 
-def check_method(method: str, draft: str) -> None:
-    """Raise `UserError` for a method that this vLLM has not, or that cannot run here."""
+def check_method(options: Mapping[str, Any]) -> None:
+    """Raise `UserError` for a method that this vLLM has not, that cannot run here, or that is asked
+    for what it cannot do."""
+    method, draft = options["method"], options["draft"]
     known = sources.choices("config/speculative.py", "SpeculativeMethod")
     if known and method not in known:
         raise UserError(
@@ -101,6 +119,19 @@ def check_method(method: str, draft: str) -> None:
         )
     if method in (*LOOKUPS, SUFFIX) and draft != AUTO:
         raise UserError(f"{PREFIX} 'draft': '{draft}': {method} drafts from the text alone")
+    for name, option in LOOKED_FOR.items():
+        if method not in LOOKUPS and options[name] != option.default:
+            raise UserError(f"{PREFIX} '{name}': belongs to method {NGRAM}, not {method}")
+    if options["speculative"].get(OTHER_TOKENS) and method != DRAFT_MODEL:
+        raise UserError(
+            f"{PREFIX} 'speculative': {OTHER_TOKENS}: belongs to method {DRAFT_MODEL}, not {method}"
+        )
+    most = sources.number("v1/sample/rejection_sampler.py", "MAX_SPEC_LEN")
+    if most is not None and options["drafts"] > most:
+        raise UserError(
+            f"{PREFIX} 'drafts': is {options['drafts']}; expected at most {most}, the most that "
+            "the installed vLLM verifies at once"
+        )
     if runs_elsewhere():
         return
     if method == SUFFIX and importlib.util.find_spec("arctic_inference") is None:

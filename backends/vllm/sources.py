@@ -50,6 +50,21 @@ def choices(module: str, name: str) -> frozenset[str]:
     return frozenset(found)
 
 
+@functools.cache
+def number(module: str, name: str) -> int | None:
+    """A constant of one of vLLM's modules; None where there is no such number.
+
+    Raises:
+        UserError: where vLLM is not installed.
+    """
+    for node in _parsed(module).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            value = node.value
+            if isinstance(value, ast.Constant) and isinstance(value.value, int):
+                return value.value
+    return None
+
+
 def _parsed(module: str) -> ast.Module:
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:

@@ -40,6 +40,7 @@ from backends.vllm.backend import NOTHING, VllmBackend
 from backends.vllm.drafting import (
     DRAFT_MODEL,
     HEADS,
+    LOOKED_FOR,
     METHODS,
     NAME,
     PREFIX,
@@ -110,8 +111,7 @@ class VllmSpeculative(VllmBackend):
             "random weights",
         ),
         "drafts": Option(int, 3, "tokens drafted for each verification", minimum=1),
-        "lookup_min": Option(int, 2, "ngram: fewest tokens that must be found again", minimum=1),
-        "lookup_max": Option(int, 4, "ngram: most tokens that are looked for", minimum=1),
+        **LOOKED_FOR,
         "speculative": Option(dict, {}, "further fields of vLLM's SpeculativeConfig, by name"),
         "record": traces.RECORD,
     }  # fmt: skip
@@ -146,9 +146,9 @@ class VllmSpeculative(VllmBackend):
             raise UserError(
                 f"{where}: rejection_sample_method: {SYNTHETIC}: answers would not be the model's"
             )
-        method, draft = options["method"], options["draft"]
+        method = options["method"]
         check_lookup(PREFIX, options)
-        check_method(method, draft)
+        check_method(options)
         find_trace(options)
         check_ranks(options)
         if model_dir is None:

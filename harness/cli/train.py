@@ -124,7 +124,7 @@ def train_eagle(
     max_new_tokens: Longest = None,
     minutes: Minutes = None,
 ) -> None:
-    """Train an EAGLE-3 head for vllm-speculative on the model's own answers; resumes."""
+    """Train an EAGLE-3 head for speculative and vllm-speculative on a model's answers; resumes."""
     _train_drafts(
         "eagle3",
         model,

@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.backend import Backend
@@ -176,8 +177,16 @@ def _problem(error: Exception) -> NoResult:
         return NoResult("timeout", f"warm-up: {error}")
     with contextlib.suppress(OSError):  # a full disk must not hide the error itself
         traceback.print_exception(error)
-    name, text = type(error).__name__, " ".join(str(error).split())
+    name, text = type(error).__name__, " ".join(str(error).split()) or _place(error)
     return NoResult("out_of_memory" if of_memory(error) else "failed", f"{name}: {text}")
+
+
+def _place(error: Exception) -> str:
+    """Where an error without words was raised: all that it says."""
+    return "".join(
+        f"in {Path(place.filename).name}, line {place.lineno}: {place.line}"
+        for place in traceback.extract_tb(error.__traceback__)[-1:]
+    )
 
 
 def _die_with(parent_pid: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,15 @@ from harness.core.errors import UserError
 
 BUNDLED = {EAGLE3: models.DEMO / "eagle3"}
 """The demo model's heads, by kind."""
+PUBLISHED = "speculators_model_type"
+"""The key that tells the kind of a head in the layout of the library speculators."""
+_NAMED = {
+    EAGLE3: r"Eagle3\w+|\w+Eagle3",
+    "eagle": r"Eagle\w+ForCausalLM",
+    MEDUSA: ARCHITECTURES[MEDUSA],
+    "mlp_speculator": "MLPSpeculatorPreTrainedModel",
+}
+"""By kind, how vLLM's registry has the architectures of such heads."""
 
 
 def bundled(prefix: str, kind: str, model_dir: Path) -> Path:
@@ -32,14 +43,31 @@ def bundled(prefix: str, kind: str, model_dir: Path) -> Path:
     return BUNDLED[kind]
 
 
+def head_kind(folder: Path) -> str | None:
+    """The method that a head drafts by, as its configuration tells; None where it tells of none.
+    Raises `UserError`."""
+    published, named = models.read_config(folder).get(PUBLISHED), models.architecture(folder) or ""
+    if published:
+        return EAGLE3 if published == "peagle" else str(published)
+    return next((kind for kind, of in _NAMED.items() if re.fullmatch(of, named)), None)
+
+
+def check_whole(prefix: str, folder: Path, methods: Collection[str]) -> None:
+    """Raise `UserError`, beginning with `prefix`, for a head where a whole model is expected;
+    `methods` are those of the backend."""
+    if (kind := head_kind(folder)) is not None:
+        hint = f"; say 'method: {kind}'" if kind in methods else ""
+        raise UserError(
+            f"{prefix} 'draft': {folder}: is a head of method {kind}, not a model{hint}"
+        )
+
+
 def check_target(prefix: str, kind: str, folder: Path, model_dir: Path) -> None:
     """Raise `UserError`, beginning with `prefix`, for a head that was made for another target.
 
     One trained here tells by the checksum; of any other the sizes are compared.
     """
-    own = models.architecture(folder)
-    if kind in ARCHITECTURES and own in ARCHITECTURES.values() and own != ARCHITECTURES[kind]:
-        other = next(k for k, named in ARCHITECTURES.items() if named == own)
+    if (other := head_kind(folder)) not in (None, kind):
         raise UserError(f"{prefix} 'draft': {folder}: is a head of method {other}, not {kind}")
     if (folder / ABOUT).is_file():
         try:

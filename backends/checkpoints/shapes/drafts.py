@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from backends.checkpoints.draft_models import AUTO, check_length, check_same_tokens, find_draft
+from backends.checkpoints.draft_models import AUTO, check_length, check_tokens, find_draft
 from backends.checkpoints.shapes import folder
 from backends.checkpoints.shapes.ladder import LADDER
 from backends.checkpoints.shapes.sizes import read_sizes
@@ -79,19 +79,25 @@ def check_drafting(
     model_dir: Path,
     options: Mapping[str, Any],
     longest: int | None,
+    check_kind: Callable[[Path], object],
     check: Callable[[Path], object] = lambda folder: None,
+    *,
+    same_tokens: bool = True,
 ) -> None:
-    """Raise `UserError`, which begins with `prefix`, for a draft model that has other tokens, is
-    meant for sequences shorter than `longest`, or is refused by `check`; a shape is only outlined.
-    """
+    """Raise `UserError`, which begins with `prefix`, for a draft model that is refused by
+    `check_kind`, has other tokens where it needs the `same_tokens`, is meant for sequences shorter
+    than `longest`, or is refused by `check`; a shape, which has the model's, is only outlined."""
     made = drafting_shape(prefix, model_dir, options)
+    if made is not None and not same_tokens:
+        raise UserError(f"{prefix} 'draft': {made.label}: is a shape, which has the model's tokens")
     if made is not None:
         with made.outline() as folder:
             check_length(prefix, folder, longest)
             check(folder)
         return
     folder = find_draft(prefix, options["draft"], model_dir)
-    check_same_tokens(prefix, folder, model_dir)
+    check_kind(folder)
+    check_tokens(prefix, folder, model_dir, same=same_tokens)
     check_length(prefix, folder, longest)
     check(folder)
 

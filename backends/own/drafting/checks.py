@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends.checkpoints import models
-from backends.checkpoints.draft_heads.check import bundled, check_target
+from backends.checkpoints.draft_heads.check import PUBLISHED, bundled, check_target, check_whole
 from backends.checkpoints.draft_heads.files import (
     ABOUT,
     ARCHITECTURES,
@@ -53,6 +53,20 @@ OTHER_HEADS: Options = {
 that is the same as none."""
 
 
+def _check_layout(folder: Path) -> None:
+    if kind := models.read_config(folder).get(PUBLISHED):
+        raise UserError(
+            f"{PREFIX} 'draft': {folder}: is a head ({kind}) in the layout of the library "
+            "speculators, which 'vllm-speculative' reads; the engine's own are those of "
+            "`decodebench train eagle`"
+        )
+
+
+def _check_whole(folder: Path) -> None:
+    _check_layout(folder)
+    check_whole(PREFIX, folder, (EAGLE3,))
+
+
 def check_draft(folder: Path, options: Options) -> None:
     """Raise `UserError` for a draft model that the engine cannot take."""
     found = models.architecture(folder)
@@ -68,7 +82,14 @@ def check_draft_model(model_dir: Path, shape: Architecture, options: Options) ->
     """Raise `UserError` for a draft model that does not fit the model."""
     longest = options["max_model_len"] or min(shape.positions, LONGEST)
     fitting = {**options, "max_model_len": longest}
-    check_drafting(PREFIX, model_dir, options, longest, lambda folder: check_draft(folder, fitting))
+    check_drafting(
+        PREFIX,
+        model_dir,
+        options,
+        longest,
+        _check_whole,
+        lambda folder: check_draft(folder, fitting),
+    )
 
 
 def draft_model_files(model_dir: Path, options: Options) -> list[Path]:
@@ -119,6 +140,7 @@ def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
             f"{PREFIX} 'draft': {folder}: architecture {named} is that of a whole model; "
             f"expected a head, {ARCHITECTURES[EAGLE3]}"
         )
+    _check_layout(folder)
     check_target(PREFIX, EAGLE3, folder, model_dir)
     layers = eagle_layers(folder)
     found = models.read_config(folder)

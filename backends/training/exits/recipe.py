@@ -28,6 +28,12 @@ STATE = "state"
 BEGUN = f"{STATE}/recipe.json"
 FROM_FILES = tuple(name for name, info in OWN.items() if not info.default_source)
 """Workloads whose prompts are the user's own."""
+_OPTIONS = {"rate": "lr", "workloads": "workload", "workload_options": "workload-option"}
+"""By field of a recipe, the command line's option where it is not the field's own name."""
+_NO_OPTION = ("warm_up", "held_out")
+"""Fields that another version of a training may have set otherwise, and no user."""
+_NOT_COMPARED = ("revision", "prompts")
+"""Fields that may differ, or that others tell better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,17 +216,22 @@ def _check_same(path: Path, there: dict[str, Any], own: dict[str, Any]) -> None:
             f"{path}: trained for another checkpoint ({_revised(there)}, the model has "
             f"{_revised(own)}); choose another folder"
         )
-    for key in ("kind", *(key for key in own if key != "revision")):
-        if there.get(key) != (wanted := own[key]):
-            if key == "prompts":
-                raise UserError(
-                    f"{path}: the rows of source '{own['source']}', or the prompts made of them, "
-                    "were others in the run begun there; choose another folder"
-                )
-            raise UserError(
-                f"{path}: {key} was {_shown(there.get(key))} in the run begun there, expected "
-                f"{_shown(wanted)}; choose another folder or that value"
-            )
+    if there.get("kind") != own["kind"]:
+        raise UserError(
+            f"{path}: kind was {there.get('kind')} in the run begun there, expected {own['kind']}; "
+            "choose another folder or that value"
+        )
+    unlike = [key for key in own if there.get(key) != own[key] and key not in _NOT_COMPARED]
+    if unlike:
+        raise UserError(
+            f"{path}: the run begun there has {_given(there, unlike)}, this one "
+            f"{_given(own, unlike)}; choose another folder or the same values"
+        )
+    if there.get("prompts") != own["prompts"]:
+        raise UserError(
+            f"{path}: the rows of source '{own['source']}', or the prompts made of them, were "
+            "others in the run begun there; choose another folder"
+        )
 
 
 def _revised(recipe: dict[str, Any]) -> str:
@@ -229,5 +240,19 @@ def _revised(recipe: dict[str, Any]) -> str:
     return f"{str(recipe.get('checkpoint'))[:12]}" + (f" of revision {named}" if named else "")
 
 
-def _shown(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _given(recipe: dict[str, Any], keys: list[str]) -> str:
+    """Fields of a recipe as one gives them to the command."""
+    return ", ".join(_option(key, recipe.get(key)) for key in keys)
+
+
+def _option(key: str, value: Any) -> str:
+    name = key if key in _NO_OPTION else f"--{_OPTIONS.get(key, key.replace('_', '-'))}"
+    if value is None:
+        return f"no {name}"
+    if isinstance(value, dict):
+        return " ".join(
+            f"{name} {workload}.{field}={chosen}"
+            for workload, fields in value.items()
+            for field, chosen in fields.items()
+        )
+    return f"{name} {','.join(map(str, value)) if isinstance(value, list) else value}"

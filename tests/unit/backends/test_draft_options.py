@@ -12,6 +12,7 @@ import pytest
 
 import backends
 from backends.checkpoints import models
+from backends.checkpoints.draft_heads.check import BUNDLED
 from backends.vllm import sources
 from harness.core.errors import UserError
 from harness.core.nouns import Model
@@ -100,7 +101,13 @@ def test_a_gpu_takes_every_method(method: str, monkeypatch: pytest.MonkeyPatch) 
         ({"method": "medusa", "draft": "demo-draft"}, "LlamaForCausalLM is that of a whole model"),
         ({"method": "ngram", "draft": "demo-draft"}, "ngram drafts from the text alone"),
         ({"method": "ngram", "lookup_min": 9}, "is 9; expected at most lookup_max, 4"),
-        ({"drafts": 600, "max_model_len": 512}, "at most 510 in a context of 512 tokens"),
+        ({"lookup_max": 2}, "'lookup_max': belongs to method ngram, not draft_model"),
+        (
+            {"method": "eagle3", "lookup_min": 1},
+            "'lookup_min': belongs to method ngram, not eagle3",
+        ),
+        ({"drafts": 127, "max_model_len": 128}, "at most 126 in a context of 128 tokens"),
+        ({"method": "ngram", "drafts": 129}, "'drafts': is 129; expected at most 128, the most"),
         (
             {"speculative": {"num_speculative_tokens": 3}},
             "num_speculative_tokens: is the backend's",
@@ -109,6 +116,10 @@ def test_a_gpu_takes_every_method(method: str, monkeypatch: pytest.MonkeyPatch) 
         (
             {"speculative": {"rejection_sample_method": "synthetic"}},
             "rejection_sample_method: synthetic: answers would not be the model's",
+        ),
+        (
+            {"method": "ngram", "speculative": {"use_heterogeneous_vocab": True}},
+            "'speculative': use_heterogeneous_vocab: belongs to method draft_model, not ngram",
         ),
         ({"speculative": {"max_model_len": 32}}, "max_model_len: beyond it drafts are zeros"),
         ({"speculative": {"prompt_lookup_maxx": 3}}, "vLLM has no argument 'prompt_lookup_maxx'"),
@@ -126,6 +137,14 @@ def test_a_gpu_takes_every_method(method: str, monkeypatch: pytest.MonkeyPatch) 
 )
 def test_vllm_is_not_even_asked(options: dict[str, Any], said: str) -> None:
     assert said in refused("vllm-speculative", options)
+
+
+@WITH_VLLM
+def test_as_many_drafts_as_vllm_verifies_at_once_are_taken() -> None:
+    assert sources.number("v1/sample/rejection_sampler.py", "MAX_SPEC_LEN") == 128
+    assert sources.number("v1/sample/rejection_sampler.py", "MAX_SPEC_LENGTH") is None
+    for method in ("ngram", "draft_model"):
+        assert backends.warnings("vllm-speculative", DEMO, {"method": method, "drafts": 128}) == []
 
 
 @WITH_VLLM
@@ -176,6 +195,9 @@ def test_a_draft_model_with_other_tokens_and_one_of_another_kind(name: str, tmp_
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     said = refused(name, {"draft": str(other)})
     assert f"{other}: has another tokenizer (token " in said
+    if name == "vllm-speculative":
+        mapped = {"draft": str(other), "speculative": {"use_heterogeneous_vocab": True}}
+        assert backends.warnings(name, DEMO, mapped) == []
     shutil.copy(source / "tokenizer.json", other)
     backends.warnings(name, DEMO, {"draft": str(other)})
     config = json.loads((other / "config.json").read_text())
@@ -191,6 +213,68 @@ def test_a_draft_model_with_other_tokens_and_one_of_another_kind(name: str, tmp_
         assert "architecture GPT2 is not one it takes" in refused(name, {"draft": str(other)})
 
 
+def head(folder: Path, **changes: Any) -> str:
+    """A copy of the demo's head that says other things of itself."""
+    shutil.copytree(BUNDLED["eagle3"], folder)
+    (folder / "draft_head.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    return str(folder)
+
+
+PUBLISHED: dict[str, Any] = {
+    "architectures": ["Eagle3Speculator"],
+    "speculators_model_type": "eagle3",
+    "vocab_size": None,
+}
+
+
+@pytest.mark.parametrize("tokenizer", [True, False])
+@pytest.mark.parametrize("name", ["speculative", pytest.param("vllm-speculative", marks=WITH_VLLM)])
+def test_a_head_in_the_place_of_a_draft_model_is_told_for_what_it_is(
+    name: str, tokenizer: bool, tmp_path: Path
+) -> None:
+    def said(folder: Path, **changes: Any) -> str:
+        options = {"draft": head(folder, **changes)}
+        if tokenizer:
+            shutil.copy(models.BUNDLED["demo-draft"] / "tokenizer.json", folder)
+        return refused(name, options).removeprefix(f"backend '{name}': option 'draft': {folder}: ")
+
+    is_vllm = name == "vllm-speculative"
+    own = "is a head of method eagle3, not a model; say 'method: eagle3'"
+    assert said(tmp_path / "own") == own
+    other = "is a head of method eagle, not a model"
+    hint = "; say 'method: eagle'" if is_vllm else ""
+    eagle = {"architectures": ["EagleLlamaForCausalLM"]}
+    assert said(tmp_path / "other", **eagle) == other + hint
+    published = said(tmp_path / "published", **PUBLISHED)
+    assert published == own if is_vllm else published.startswith("is a head (eagle3) in the layout")
+
+
+def test_a_published_head_is_vllms(tmp_path: Path) -> None:
+    options = {"method": "eagle3", "draft": head(tmp_path / "head", **PUBLISHED)}
+    assert refused("speculative", options).endswith(
+        "is a head (eagle3) in the layout of the library speculators, which 'vllm-speculative' "
+        "reads; the engine's own are those of `decodebench train eagle`"
+    )
+    if not HAS_VLLM:
+        return
+    assert backends.warnings("vllm-speculative", DEMO, options) == []
+    options = {"method": "medusa", "draft": options["draft"]}
+    assert "is a head of method eagle3, not medusa" in refused("vllm-speculative", options)
+
+
+@pytest.mark.parametrize("name", ["speculative", pytest.param("vllm-speculative", marks=WITH_VLLM)])
+def test_a_draft_model_without_a_tokenizer_is_named_with_its_option(
+    name: str, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(models.BUNDLED["demo-draft"], bare)
+    (bare / "tokenizer.json").unlink()
+    said = refused(name, {"draft": str(bare)})
+    assert said.endswith(f"option 'draft': model folder {bare}: tokenizer.json is missing")
+
+
 @pytest.mark.parametrize("name", ["speculative", pytest.param("vllm-speculative", marks=WITH_VLLM)])
 def test_random_weights_are_not_drafted_for(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -198,6 +282,10 @@ def test_random_weights_are_not_drafted_for(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     small = small_shape(tmp_path / "small")
     assert "drafts for random weights are never accepted" in refused(name, {}, small)
+    if name == "vllm-speculative":
+        mapped = {"replay": "demo", "speculative": {"use_heterogeneous_vocab": True}}
+        said = refused(name, {**mapped, "draft": small.name})
+        assert said.endswith("config.json: is a shape, which has the model's tokens")
     copy = tmp_path / "copy"
     shutil.copytree(models.BUNDLED["demo"], copy)
     assert "this model has no bundled draft model; name one" in refused(name, {}, Model(str(copy)))

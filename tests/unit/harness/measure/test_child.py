@@ -251,6 +251,15 @@ def test_an_error_becomes_one_line_and_its_kind(error: Exception, problem: NoRes
     assert child._problem(error) == problem
 
 
+def test_an_error_without_words_says_where_it_was_raised() -> None:
+    try:
+        raise AssertionError
+    except AssertionError as error:
+        found = child._problem(error).error
+    assert found.startswith("AssertionError: in test_child.py, line ")
+    assert found.endswith(": raise AssertionError")
+
+
 @pytest.mark.usefixtures("states")
 def test_remarks_stand_with_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "_warm_up", lambda *_: ["not-warmed-up: so it is"])

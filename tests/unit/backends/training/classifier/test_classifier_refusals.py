@@ -56,10 +56,12 @@ def test_a_folder_of_something_else_is_refused(
     tensors["model.norm.weight"] *= 2
     save_file(tensors, other / "model.safetensors")
     assert "trained for another checkpoint" in refusal(other, classified)
-    assert "rate was 0.005 in the run begun there, expected 0.001" in refusal(
+    assert "the run begun there has --lr 0.005, this one --lr 0.001; choose" in refusal(
         model, classified, workloads=BOTH, rate=1e-3
     )
-    assert "workloads was gsm8k,humaneval in the run begun" in refusal(model, classified)
+    assert "has --workload gsm8k,humaneval, this one --workload gsm8k;" in refusal(
+        model, classified
+    )
     assert "kind was lightweight in the run begun there, expected classifier" in refusal(
         model, trained
     )

@@ -145,6 +145,22 @@ def test_a_folder_of_another_kind_is_left_alone(
         train("eagle3", model, heads["medusa"])
 
 
+def test_every_other_value_is_named_as_it_is_given(model: Path, heads: dict[str, Path]) -> None:
+    begun = heads["eagle3"] / "draft_head.json"
+    with pytest.raises(UserError) as caught:
+        train("eagle3", model, begun.parent, rows=None, rate=0.1)
+    assert str(caught.value) == (
+        f"{begun}: the run begun there has --rows 8, --lr 0.003, this one no --rows, --lr 0.1; "
+        "choose another folder or the same values"
+    )
+    options = {"gsm8k": {"prompt_limit": 400}}
+    with pytest.raises(UserError) as caught:
+        train("eagle3", model, begun.parent, workload_options=options)
+    assert "has no --workload-option, this one --workload-option gsm8k.prompt_limit=400;" in str(
+        caught.value
+    )
+
+
 def refused(options: dict[str, Any]) -> str:
     with pytest.raises(UserError) as caught:
         backends.warnings("vllm-speculative", Model("demo"), options)

@@ -35,7 +35,7 @@ def test_heads_are_trained_on_own_prompts_with_answers_of_the_length_asked_for(
     content = train(model, tmp_path / "out", **own)
     assert content["finished"]
     assert content["report"]["layers"]["3"].keys() == {"all", "jsonl"}
-    with pytest.raises(UserError, match="max_new_tokens was 5 in the run begun there, expected 6"):
+    with pytest.raises(UserError, match="has --max-new-tokens 5, this one --max-new-tokens 6"):
         train(model, tmp_path / "out", **own | {"max_new_tokens": 6})
 
 

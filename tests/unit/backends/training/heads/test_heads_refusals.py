@@ -77,15 +77,15 @@ def test_a_folder_of_other_heads_is_refused(model: Path, trained: Path, tmp_path
     tensors["model.norm.weight"] *= 2
     save_file(tensors, other / "model.safetensors")
     assert "trained for another checkpoint" in refusal(other, trained)
-    assert "rate was 0.003 in the run begun there, expected 0.001" in refusal(
+    assert "the run begun there has --lr 0.003, this one --lr 0.001; choose" in refusal(
         model, trained, rate=1e-3
     )
-    assert "layers was 1,3 in the run begun there, expected 1,2" in refusal(
+    assert "the run begun there has --layers 1,3, this one --layers 1,2; choose" in refusal(
         model, trained, layers="1,2"
     )
     with pytest.raises(StandInKillError):
         train(model, tmp_path / "begun", progress=killer("answers", 0))
-    assert "seed was 0 in the run begun there, expected 1" in refusal(
+    assert "the run begun there has --seed 0, this one --seed 1; choose" in refusal(
         model, tmp_path / "begun", seed=1
     )
     (tmp_path / "file").write_text("")

@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from backends.checkpoints.draft_heads.files import KINDS
+from backends.own.drafting.methods import METHODS as OWN_METHODS
+from backends.vllm.drafting import METHODS as VLLM_METHODS
+from backends.vllm.drafting import NAME as VLLM
+from harness.cli.train import train_app
 from harness.cli.training.common import MOST_SEED, workload_options
 from harness.core.errors import UserError
 from tests.support.harness.command import refused
@@ -40,3 +45,12 @@ def test_a_seed_that_no_generator_takes_is_refused_before_anything(
     (line,) = refused(*asked, cwd=tmp_path).splitlines()
     assert line.endswith(f"'--seed': Input should be less than or equal to {MOST_SEED}")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_draft_head_s_training_names_every_backend_that_takes_it(kind: str) -> None:
+    command = {"eagle3": "eagle"}.get(kind, kind)
+    found = {one.name: str(one.callback.__doc__) for one in train_app.registered_commands}
+    takers = {VLLM: VLLM_METHODS, "speculative": OWN_METHODS}
+    named = {name for name in takers if f" {name} " in found[command]}
+    assert named == {name for name, methods in takers.items() if kind in methods}
