@@ -1,12 +1,14 @@
-"""What a classifier's ``config.json`` says, read without torch."""
+"""What a classifier's checkpoint says it is, read without torch: ``config.json`` and the names of
+tensors."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backends.checkpoints import models
+from backends.checkpoints import models, weight_files
 from backends.classifiers.models.shapes import EncoderShape, ResidualShape
 from harness.core.errors import UserError, nearest
 
@@ -20,6 +22,9 @@ FAMILIES: dict[str, str] = {
 """Architectures, as ``config.json`` names them. The last is ours."""
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 MOST_CLASSES = 10_000
+DEEBERT_RAMP = re.compile(r"bert\.encoder\.highway\.(\d+)\.")
+PABEE_RAMP = re.compile(r"classifiers\.(\d+)\.(weight|bias)")
+"""Tensors of ramps, and of PABEE's final classifier; layers are counted from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,21 @@ def read(model_dir: Path) -> ClassifierConfig:
     if family == RESIDUAL:
         return ClassifierConfig(_residual(config, path, len(labels)), labels)
     return ClassifierConfig(_encoder(config, path, len(labels)), labels)
+
+
+def ramps(model_dir: Path, config: ClassifierConfig) -> tuple[int, ...]:
+    """Numbers of layers behind which the checkpoint has a ramp, ascending, each below `depth`.
+    Reads the weights' headers only. Raises `UserError` for files that are none."""
+    most = config.depth - 1
+    if isinstance(config.shape, EncoderShape):
+        names = [
+            name
+            for path in models.weight_paths(model_dir)
+            for name in weight_files.tensor_names(path)
+        ]
+        found = (DEEBERT_RAMP.match(name) or PABEE_RAMP.fullmatch(name) for name in names)
+        most = min(most, max((int(one[1]) + 1 for one in found if one), default=0))
+    return tuple(range(1, most + 1))
 
 
 def _encoder(config: dict[str, Any], path: Path, classes: int) -> EncoderShape:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from backends.classifiers.backend import LabelBackend, refuse_unknown, set_threads
-from backends.classifiers.config import ClassifierConfig
+from backends.classifiers.config import ClassifierConfig, ramps
 from backends.classifiers.options import (
     BATCH_OPTIONS,
     BATCHINGS,
@@ -131,11 +131,12 @@ class EarlyExitClassifier(OneDeviceBackend):
         """Raise `UserError` for options that contradict each other or do not fit the model."""
         check(cls.NAME, options)
         if model_dir is not None:
-            _cuts(cls.NAME, options, refuse_unknown(cls.NAME, model_dir))
+            config = refuse_unknown(cls.NAME, model_dir)
+            check_ramps(cls.NAME, options, _cuts(cls.NAME, options, config), model_dir)
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
-        """Load the network. Raises `UserError` for weights that do not fit and missing ramps."""
+        """Load the network. Raises `UserError` for weights that do not fit."""
         from backends.classifiers.segments import SegmentedClassifier
         from backends.classifiers.weights import load
         from backends.tetris.ramps.wrapper import ExitWrapper
@@ -145,7 +146,6 @@ class EarlyExitClassifier(OneDeviceBackend):
         network = load(model_dir, model.dtype)
         asked = rule(options)
         cuts = _cuts(cls.NAME, options, config) if asked is not None else ()
-        check_ramps(cls.NAME, cuts, network.ramps)
         options = taken({**options, "threads": set_threads(options), "layers": list(cuts)})
         engine = SegmentedClassifier(
             network,
@@ -159,12 +159,19 @@ class EarlyExitClassifier(OneDeviceBackend):
         return cls(config, info, engine)
 
 
-def check_ramps(name: str, cuts: Sequence[int], ramps: Sequence[int]) -> None:
-    """Raise `UserError` for a cut behind which the model has no ramp."""
-    if missing := [one for one in cuts if one not in ramps]:
-        there = f"has them behind {', '.join(map(str, ramps))}" if ramps else "has none"
+def check_ramps(
+    name: str, options: Mapping[str, Any], cuts: Sequence[int], model_dir: Path
+) -> None:
+    """Raise `UserError` for a cut at which a ramp is asked and the checkpoint has none."""
+    if options["measure"] == NEVER:
+        return
+    there = ramps(model_dir, refuse_unknown(name, model_dir))
+    if missing := [one for one in cuts if one not in there]:
+        told = f"has them behind {', '.join(map(str, there))}" if there else "has none"
+        expected = "option 'layers' among these" if there else f"measure '{NEVER}'"
         raise UserError(
-            f"backend '{name}': the model has no ramp behind layer {missing[0]}; it {there}"
+            f"backend '{name}': the model has no ramp behind layer {missing[0]}; it {told}; "
+            f"expected {expected}"
         )
 
 

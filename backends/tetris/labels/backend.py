@@ -68,12 +68,13 @@ class TetrisClassifier(LabelBackend):
         check_stages(cls.NAME, options)
         check_place(cls.NAME, options)
         if model_dir is not None:
-            stage_ends(cls.NAME, options, refuse_unknown(cls.NAME, model_dir))
+            ends = stage_ends(cls.NAME, options, refuse_unknown(cls.NAME, model_dir))
+            check_ramps(cls.NAME, options, ends, model_dir)
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Start the workers; with `replan_s` they measure what their layers cost. Raises
-        `UserError` for weights that do not fit and missing ramps."""
+        `UserError` for weights that do not fit."""
         from backends.classifiers.weights import load
         from backends.tetris.labels import worker
         from backends.tetris.labels.pipeline import LabelPipeline
@@ -88,7 +89,6 @@ class TetrisClassifier(LabelBackend):
         ramps: Sequence[int] = ()
         if rule(options) is not None:
             ramps = load(model_dir, model.dtype).ramps
-            check_ramps(cls.NAME, ends, ramps)
         in_force = taken(
             {
                 **options,

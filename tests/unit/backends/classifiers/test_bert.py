@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from backends import check_options
 from backends.classifiers import weights
+from backends.classifiers.config import ramps, read
 from backends.classifiers.models.base import by_shape
 from backends.classifiers.models.bert import BertClassifier
 from harness.core.errors import UserError
@@ -97,7 +100,7 @@ def ramps_of_deebert(tensors: dict[str, Any]) -> None:
 def test_a_deebert_checkpoint_loads_with_its_ramps(folder: Path, tmp_path: Path) -> None:
     made = changed(folder, tmp_path, ramps_of_deebert)
     model, stored = weights.load(made), load_file(made / "model.safetensors")
-    assert model.ramps == (1, 2)
+    assert model.ramps == ramps(made, read(made)) == (1, 2)
     with torch.inference_mode():
         batch = model.layer(1, model.gather(model.start(PROMPTS[:1])))
         first = batch.split()[0].hidden[0]
@@ -114,15 +117,35 @@ def test_pabees_classifiers_share_the_pooler(folder: Path, tmp_path: Path) -> No
             tensors[f"classifiers.{number}.weight"] = weight * (number + 1)
             tensors[f"classifiers.{number}.bias"] = bias
 
-    model = weights.load(changed(folder, tmp_path, pabee))
+    model = weights.load(made := changed(folder, tmp_path, pabee))
     assert isinstance(model, BertClassifier)
-    assert model.ramps == (1, 2)
+    assert model.ramps == ramps(made, read(made)) == (1, 2)
     state = model.state_dict()
     pooler = state["bert.pooler.dense.weight"]
     assert torch.equal(state["bert.encoder.highway.1.pooler.dense.weight"], pooler)
     heads = [state[f"bert.encoder.highway.{number}.classifier.weight"] for number in (0, 1)]
     assert torch.equal(2 * heads[0], heads[1])
     torch.testing.assert_close(3 * heads[0], state["classifier.weight"])
+
+
+def only_first_ramp(tensors: dict[str, Any]) -> None:
+    for name in [name for name in tensors if re.search(r"highway\.[12]", name)]:
+        del tensors[name]
+
+
+@pytest.mark.parametrize("name", ["classifier-early-exit", "tetris-classifier"])
+def test_missing_ramps_are_refused_before_anything_is_loaded(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(UserError, match="no ramp behind layer 1; it has none; expected measure"):
+        check_options(name, {}, folder)
+    check_options(name, {"measure": "never"}, folder)
+    made = changed(folder, tmp_path, ramps_of_deebert)
+    check_options(name, {}, made)
+    few = changed(made, made, only_first_ramp)
+    with pytest.raises(UserError, match="behind layer 2; it has them behind 1; expected option"):
+        check_options(name, {"layers": [2]}, few)
+    check_options(name, {"layers": [1]}, few)
 
 
 def test_the_oldest_names_of_norms_are_known(folder: Path, tmp_path: Path) -> None:
