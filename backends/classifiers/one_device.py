@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from backends.classifiers.segments import SegmentedClassifier
 
 
+WAIT_MS = 20.0
+
+
 class OneDeviceBackend(LabelBackend):
     """A classifier whose segments take turns on one device."""
 
@@ -117,7 +120,10 @@ class EarlyExitClassifier(OneDeviceBackend):
             BATCHINGS,
         ),
         "wait_ms": Option(
-            float, 20.0, "of regrouped: who waited so long goes before whole batches", minimum=0
+            float,
+            None,
+            f"of regrouped: who waited so long goes before whole batches; default {WAIT_MS:g}",
+            minimum=0,
         ),
     }
 
@@ -130,6 +136,12 @@ class EarlyExitClassifier(OneDeviceBackend):
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that contradict each other or do not fit the model."""
         check(cls.NAME, options)
+        batching = options["batching"]
+        if options["wait_ms"] is not None and batching != REGROUPED:
+            raise UserError(
+                f"backend '{cls.NAME}': option 'wait_ms': means nothing with batching "
+                f"'{batching}'; expected batching {REGROUPED}"
+            )
         if model_dir is not None:
             config = refuse_unknown(cls.NAME, model_dir)
             check_ramps(cls.NAME, options, _cuts(cls.NAME, options, config), model_dir)
@@ -147,13 +159,15 @@ class EarlyExitClassifier(OneDeviceBackend):
         asked = rule(options)
         cuts = _cuts(cls.NAME, options, config) if asked is not None else ()
         options = taken({**options, "threads": set_threads(options), "layers": list(cuts)})
+        if options["batching"] == REGROUPED and options["wait_ms"] is None:
+            options["wait_ms"] = WAIT_MS
         engine = SegmentedClassifier(
             network,
             ExitWrapper(asked, network.ramps, cuts),
             cuts,
             batching=options["batching"],
             batch=options["batch"],
-            patience_ms=options["wait_ms"],
+            patience_ms=options["wait_ms"] or 0.0,
         )
         info = cls.describe(options, lossless=options["measure"] == NEVER)
         return cls(config, info, engine)

@@ -242,6 +242,8 @@ def test_options_that_contradict_each_other_are_refused() -> None:
     early, tetris = "classifier-early-exit", "tetris-classifier"
     refused(early, "option 'patience': means nothing with measure 'entropy'", patience=2)
     refused(early, "'threshold': means nothing with", measure="patience", threshold=0.5)
+    refused(early, "option 'wait_ms': means nothing with batching 'shrinking'", wait_ms=3.0)
+    check_options(early, {"batching": "regrouped", "wait_ms": 3.0}, FOLDER)
     refused(early, "a probability is at most 1", measure="softmax", threshold=1.5)
     refused(early, "expected ascending layers from 1 to 7, got \\[5, 2\\]", layers=[5, 2])
     refused(early, "expected ascending layers from 1 to 7", layers=[8])

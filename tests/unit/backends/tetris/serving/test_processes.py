@@ -110,6 +110,15 @@ def test_a_stage_that_keeps_dying_is_given_up_in_one_line(monkeypatch: pytest.Mo
             "option 'stages': 4 for ramps after [2, 4]; expected at most 3",
         ),
         (
+            {"stages": 8},
+            "option 'stages': 8 for ramps after [3, 4] (the calibration's, since 'layers' is auto);"
+            " expected at most 3, or more 'layers'",
+        ),
+        (
+            {"stages": 8, "threshold": 0.9},
+            "option 'stages': 8 for ramps after [2, 4, 6] (since 'layers' is auto); expected at",
+        ),
+        (
             {"layers": [2], "threshold": 1.0},
             "option 'stages': 2 for no ramp that can be passed; expected at most 1",
         ),
