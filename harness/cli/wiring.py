@@ -158,8 +158,10 @@ def warnings(trials: Sequence[Trial]) -> list[str]:
     return found
 
 
-def _check_workload(workload: str, backend: str, _: Model, options: Mapping[str, Any]) -> list[str]:
-    backends.check_workload(backend, workload, options)
+def _check_workload(
+    workload: str, backend: str, model: Model, options: Mapping[str, Any]
+) -> list[str]:
+    backends.check_workload(backend, workload, options, model)
     return []
 
 

@@ -196,3 +196,15 @@ def test_a_key_at_the_wrong_place_is_told_the_right_one(key: str, place: str) ->
     with pytest.raises(UserError) as caught:
         parse_experiment(content, "f.yaml", wiring.known())
     assert str(caught.value) == f"f.yaml: {key}: unknown key; {place}"
+
+
+def test_drawings_are_no_sentences_and_sentences_no_drawings(tmp_path: Path) -> None:
+    """By what the network reads: a checkpoint of one's own takes what it was made for."""
+    own = shutil.copytree(models.BUNDLED["demo-sentiment"], tmp_path / "own")
+    labels: dict[str, Any] = {"backends": ["classifier"], "workloads": ["sentiment"]}
+    dry_run(tmp_path, **labels, model=str(own))
+    told = refusal(tmp_path, **labels | {"workloads": ["shapes"]}, model=str(own))
+    line = f"classifier: model '{own}' takes sentences; workload 'shapes' has drawings; expected"
+    assert told == f"{line} model 'demo-shapes' or workload 'sentiment'"
+    told = refusal(tmp_path, **labels, model="demo-shapes")
+    assert "'demo-shapes' takes drawings; workload 'sentiment' has sentences" in told
