@@ -4,6 +4,7 @@ tensors."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,16 +62,19 @@ def read(model_dir: Path) -> ClassifierConfig:
 def ramps(model_dir: Path, config: ClassifierConfig) -> tuple[int, ...]:
     """Numbers of layers behind which the checkpoint has a ramp, ascending, each below `depth`.
     Reads the weights' headers only. Raises `UserError` for files that are none."""
-    most = config.depth - 1
-    if isinstance(config.shape, EncoderShape):
-        names = [
-            name
-            for path in models.weight_paths(model_dir)
-            for name in weight_files.tensor_names(path)
-        ]
-        found = (DEEBERT_RAMP.match(name) or PABEE_RAMP.fullmatch(name) for name in names)
-        most = min(most, max((int(one[1]) + 1 for one in found if one), default=0))
-    return tuple(range(1, most + 1))
+    if not isinstance(config.shape, EncoderShape):
+        return tuple(range(1, config.depth))
+    paths = models.weight_paths(model_dir)
+    names = (name for path in paths for name in weight_files.tensor_names(path))
+    return named_ramps(names, config.depth)
+
+
+def named_ramps(names: Iterable[str], depth: int) -> tuple[int, ...]:
+    """As `ramps`, of the names of an encoder's tensors. What stands behind the last layer is no
+    ramp: PABEE's final classifier, or DeeBERT's highway that nothing uses."""
+    found = (DEEBERT_RAMP.match(name) or PABEE_RAMP.fullmatch(name) for name in names)
+    numbers = {int(one[1]) + 1 for one in found if one}
+    return tuple(sorted(number for number in numbers if number < depth))
 
 
 def _encoder(config: dict[str, Any], path: Path, classes: int) -> EncoderShape:

@@ -144,7 +144,8 @@ class EarlyExitClassifier(OneDeviceBackend):
             )
         if model_dir is not None:
             config = refuse_unknown(cls.NAME, model_dir)
-            check_ramps(cls.NAME, options, _cuts(cls.NAME, options, config), model_dir)
+            cuts = _cuts(cls.NAME, options, config)
+            check_ramps(cls.NAME, options, cuts, ramps(model_dir, config))
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
@@ -158,6 +159,7 @@ class EarlyExitClassifier(OneDeviceBackend):
         network = load(model_dir, model.dtype)
         asked = rule(options)
         cuts = _cuts(cls.NAME, options, config) if asked is not None else ()
+        check_ramps(cls.NAME, options, cuts, network.ramps)
         options = taken({**options, "threads": set_threads(options), "layers": list(cuts)})
         if options["batching"] == REGROUPED and options["wait_ms"] is None:
             options["wait_ms"] = WAIT_MS
@@ -174,12 +176,11 @@ class EarlyExitClassifier(OneDeviceBackend):
 
 
 def check_ramps(
-    name: str, options: Mapping[str, Any], cuts: Sequence[int], model_dir: Path
+    name: str, options: Mapping[str, Any], cuts: Sequence[int], there: Sequence[int]
 ) -> None:
-    """Raise `UserError` for a cut at which a ramp is asked and the checkpoint has none."""
+    """Raise `UserError` for a cut at which a ramp is asked that is not among those `there`."""
     if options["measure"] == NEVER:
         return
-    there = ramps(model_dir, refuse_unknown(name, model_dir))
     if missing := [one for one in cuts if one not in there]:
         told = f"has them behind {', '.join(map(str, there))}" if there else "has none"
         expected = "option 'layers' among these" if there else f"measure '{NEVER}'"

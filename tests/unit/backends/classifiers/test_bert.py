@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from backends import check_options
-from backends.classifiers import weights
+from backends import check_options, open_backend
+from backends.classifiers import one_device, weights
 from backends.classifiers.config import ramps, read
 from backends.classifiers.models.base import by_shape
 from backends.classifiers.models.bert import BertClassifier
+from backends.tetris.labels import backend
 from harness.core.errors import UserError
+from harness.core.nouns import Model
 
 LAYERS = 3
 PROMPTS = [[2, 9, 3], [2, *range(5, 30), 3], [2, 11, 12, 13, 14, 3], [2, *range(20, 39), 3]]
@@ -110,13 +112,15 @@ def test_a_deebert_checkpoint_loads_with_its_ramps(folder: Path, tmp_path: Path)
         torch.testing.assert_close(model.ramp(1, batch)[0], wanted, atol=1e-5, rtol=1e-4)
 
 
-def test_pabees_classifiers_share_the_pooler(folder: Path, tmp_path: Path) -> None:
-    def pabee(tensors: dict[str, Any]) -> None:
-        weight, bias = tensors.pop("classifier.weight"), tensors.pop("classifier.bias")
-        for number in range(LAYERS):
-            tensors[f"classifiers.{number}.weight"] = weight * (number + 1)
-            tensors[f"classifiers.{number}.bias"] = bias
+def pabee(tensors: dict[str, Any], numbers: Sequence[int] = range(LAYERS)) -> None:
+    """Classifiers behind these layers, the last one's the final one."""
+    weight, bias = tensors.pop("classifier.weight"), tensors.pop("classifier.bias")
+    for number in numbers:
+        tensors[f"classifiers.{number}.weight"] = weight * (number + 1)
+        tensors[f"classifiers.{number}.bias"] = bias
 
+
+def test_pabees_classifiers_share_the_pooler(folder: Path, tmp_path: Path) -> None:
     model = weights.load(made := changed(folder, tmp_path, pabee))
     assert isinstance(model, BertClassifier)
     assert model.ramps == ramps(made, read(made)) == (1, 2)
@@ -126,6 +130,13 @@ def test_pabees_classifiers_share_the_pooler(folder: Path, tmp_path: Path) -> No
     heads = [state[f"bert.encoder.highway.{number}.classifier.weight"] for number in (0, 1)]
     assert torch.equal(2 * heads[0], heads[1])
     torch.testing.assert_close(3 * heads[0], state["classifier.weight"])
+
+
+def test_pabees_final_classifier_is_no_ramp(folder: Path, tmp_path: Path) -> None:
+    made = changed(folder, tmp_path, lambda tensors: pabee(tensors, [0, LAYERS - 1]))
+    assert ramps(made, read(made)) == weights.load(made).ramps == (1,)
+    with pytest.raises(UserError, match="behind layer 2; it has them behind 1; expected option"):
+        check_options("classifier-early-exit", {"layers": [2]}, made)
 
 
 def only_first_ramp(tensors: dict[str, Any]) -> None:
@@ -146,6 +157,17 @@ def test_missing_ramps_are_refused_before_anything_is_loaded(
     with pytest.raises(UserError, match="behind layer 2; it has them behind 1; expected option"):
         check_options(name, {"layers": [2]}, few)
     check_options(name, {"layers": [1]}, few)
+
+
+@pytest.mark.parametrize("name", ["classifier-early-exit", "tetris-classifier"])
+def test_what_loads_without_its_ramps_is_refused_in_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Should the check ever find more than the loader."""
+    for module in (one_device, backend):
+        monkeypatch.setattr(module, "ramps", lambda *_: (1, 2))
+    with pytest.raises(UserError, match="no ramp behind layer 1; it has none"):
+        open_backend(name, folder, Model("own", dtype="float32"), {"threads": 1})
 
 
 def test_the_oldest_names_of_norms_are_known(folder: Path, tmp_path: Path) -> None:
