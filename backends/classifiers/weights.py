@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from backends.checkpoints import models
-from backends.classifiers.config import DEEBERT_RAMP, PABEE_RAMP, read
+from backends.classifiers.config import PABEE_RAMP, named_ramps, read
 from backends.classifiers.models.base import RampedClassifier
 from backends.classifiers.models.bert import BertClassifier
 from backends.classifiers.models.residual import ResidualClassifier
@@ -34,8 +34,8 @@ def load(model_dir: Path, dtype: str = "float32") -> RampedClassifier:
     """
     config, tensors = read(model_dir), _tensors(model_dir)
     if isinstance(config.shape, EncoderShape):
+        ramps = named_ramps(tensors, config.depth)
         tensors = _deebert_names(tensors, config.shape, model_dir)
-        ramps = 1 + max((int(m[1]) for m in map(DEEBERT_RAMP.match, tensors) if m), default=-1)
         with torch.device("meta"), _Undrawn():
             model: BertClassifier | ResidualClassifier = BertClassifier(config.shape, ramps)
     else:
@@ -96,7 +96,10 @@ def _today(name: str) -> str:
 
 
 def _deebert_names(tensors: Tensors, shape: EncoderShape, model_dir: Path) -> Tensors:
-    """PABEE's classifiers, which share the model's pooler, as ramps and the final classifier."""
+    """PABEE's classifiers, which share the model's pooler, as ramps and the final classifier;
+    without the ramp behind the last layer, which nothing uses."""
+    unused = f"bert.encoder.highway.{shape.layers - 1}."
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(unused)}
     pabee = {name: found for name in tensors if (found := PABEE_RAMP.fullmatch(name))}
     if not pabee:
         return tensors

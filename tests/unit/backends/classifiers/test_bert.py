@@ -139,9 +139,20 @@ def test_pabees_final_classifier_is_no_ramp(folder: Path, tmp_path: Path) -> Non
         check_options("classifier-early-exit", {"layers": [2]}, made)
 
 
-def only_first_ramp(tensors: dict[str, Any]) -> None:
-    for name in [name for name in tensors if re.search(r"highway\.[12]", name)]:
+def one_ramp(tensors: dict[str, Any], number: int) -> None:
+    """Of DeeBERT's, the one behind this layer, from 0."""
+    ramps_of_deebert(tensors)
+    for name in [name for name in tensors if re.search(rf"highway\.[^{number}]", name)]:
         del tensors[name]
+
+
+@pytest.mark.parametrize("name", ["classifier-early-exit", "tetris-classifier"])
+def test_ramps_may_leave_layers_out(folder: Path, tmp_path: Path, name: str) -> None:
+    made = changed(folder, tmp_path, lambda tensors: one_ramp(tensors, 1))
+    assert ramps(made, read(made)) == weights.load(made).ramps == (2,)
+    check_options(name, {"layers": [2]}, made)
+    with pytest.raises(UserError, match="no ramp behind layer 1; it has them behind 2; expected"):
+        check_options(name, {"layers": [1]}, made)
 
 
 @pytest.mark.parametrize("name", ["classifier-early-exit", "tetris-classifier"])
@@ -153,7 +164,7 @@ def test_missing_ramps_are_refused_before_anything_is_loaded(
     check_options(name, {"measure": "never"}, folder)
     made = changed(folder, tmp_path, ramps_of_deebert)
     check_options(name, {}, made)
-    few = changed(made, made, only_first_ramp)
+    few = changed(folder, made, lambda tensors: one_ramp(tensors, 0))
     with pytest.raises(UserError, match="behind layer 2; it has them behind 1; expected option"):
         check_options(name, {"layers": [2]}, few)
     check_options(name, {"layers": [1]}, few)
