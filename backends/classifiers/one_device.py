@@ -144,8 +144,8 @@ class EarlyExitClassifier(OneDeviceBackend):
             )
         if model_dir is not None:
             config = refuse_unknown(cls.NAME, model_dir)
-            cuts = _cuts(cls.NAME, options, config)
-            check_ramps(cls.NAME, options, cuts, ramps(model_dir, config))
+            there = ramps(model_dir, config)
+            check_ramps(cls.NAME, options, _cuts(cls.NAME, options, config, there), there)
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
@@ -158,7 +158,7 @@ class EarlyExitClassifier(OneDeviceBackend):
         config = refuse_unknown(cls.NAME, model_dir)
         network = load(model_dir, model.dtype)
         asked = rule(options)
-        cuts = _cuts(cls.NAME, options, config) if asked is not None else ()
+        cuts = _cuts(cls.NAME, options, config, network.ramps) if asked is not None else ()
         check_ramps(cls.NAME, options, cuts, network.ramps)
         options = taken({**options, "threads": set_threads(options), "layers": list(cuts)})
         if options["batching"] == REGROUPED and options["wait_ms"] is None:
@@ -190,9 +190,13 @@ def check_ramps(
         )
 
 
-def _cuts(name: str, options: Mapping[str, Any], config: ClassifierConfig) -> tuple[int, ...]:
+def _cuts(
+    name: str, options: Mapping[str, Any], config: ClassifierConfig, there: Sequence[int]
+) -> tuple[int, ...]:
+    """Where inputs may leave a network with these ramps; of one without any, that `check_ramps`
+    refuses, every layer."""
     if options["layers"] is not None:
         return check_cuts(name, "layers", options["layers"], config)
     if options["batching"] == REGROUPED:
         return even_cuts(name, config, min(3, config.depth))
-    return tuple(range(1, config.depth))
+    return tuple(there) or tuple(range(1, config.depth))

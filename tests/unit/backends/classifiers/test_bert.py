@@ -170,6 +170,17 @@ def test_missing_ramps_are_refused_before_anything_is_loaded(
     check_options(name, {"layers": [1]}, few)
 
 
+@pytest.mark.parametrize("batching", ["shrinking", "together"])
+def test_every_layer_with_a_ramp_is_the_default(
+    folder: Path, tmp_path: Path, batching: str
+) -> None:
+    made, options = changed(folder, tmp_path, lambda t: one_ramp(t, 0)), {"batching": batching}
+    check_options("classifier-early-exit", options, made)
+    model = Model("own", dtype="float32")
+    opened = open_backend("classifier-early-exit", made, model, {"threads": 1, **options})
+    assert opened.info.options["layers"] == [1]
+
+
 @pytest.mark.parametrize("name", ["classifier-early-exit", "tetris-classifier"])
 def test_what_loads_without_its_ramps_is_refused_in_one_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
