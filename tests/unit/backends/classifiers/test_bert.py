@@ -134,7 +134,6 @@ def test_pabees_classifiers_share_the_pooler(folder: Path, tmp_path: Path) -> No
 
 def test_pabees_final_classifier_is_no_ramp(folder: Path, tmp_path: Path) -> None:
     made = changed(folder, tmp_path, lambda tensors: pabee(tensors, [0, LAYERS - 1]))
-    assert ramps(made, read(made)) == weights.load(made).ramps == (1,)
     with pytest.raises(UserError, match="behind layer 2; it has them behind 1; expected option"):
         check_options("classifier-early-exit", {"layers": [2]}, made)
 
@@ -146,10 +145,47 @@ def one_ramp(tensors: dict[str, Any], number: int) -> None:
         del tensors[name]
 
 
+STORED: dict[str, tuple[Callable[[dict[str, Any]], None], tuple[int, ...]]] = {
+    "none": (lambda tensors: None, ()),
+    "PABEE": (lambda tensors: pabee(tensors, [0, LAYERS - 1]), (1,)),
+    "PABEE, the final one only": (lambda tensors: pabee(tensors, [LAYERS - 1]), ()),
+    "DeeBERT": (ramps_of_deebert, (1, 2)),
+    "DeeBERT, a gap": (lambda tensors: one_ramp(tensors, 1), (2,)),
+    "DeeBERT, the unused one only": (lambda tensors: one_ramp(tensors, LAYERS - 1), ()),
+}
+
+
+@pytest.mark.parametrize("sharded", [False, True], ids=["one file", "sharded"])
+@pytest.mark.parametrize(("change", "wanted"), STORED.values(), ids=STORED)
+def test_the_check_finds_the_ramps_that_are_loaded(
+    folder: Path,
+    tmp_path: Path,
+    change: Callable[[dict[str, Any]], None],
+    wanted: tuple[int, ...],
+    sharded: bool,
+) -> None:
+    made = changed(folder, tmp_path, change)
+    if sharded:
+        shard(made)
+    assert ramps(made, read(made)) == weights.load(made).ramps == wanted
+
+
+def shard(folder: Path) -> None:
+    """Every other tensor into another file, and an index."""
+    tensors, found = load_file(whole := folder / "model.safetensors"), dict[str, str]()
+    whole.unlink()
+    for number in (0, 1):
+        file = f"model-0000{number + 1}-of-00002.safetensors"
+        some = {name: tensors[name] for name in [*tensors][number::2]}
+        save_file(some, folder / file)
+        found |= dict.fromkeys(some, file)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": found}))
+
+
 @pytest.mark.parametrize("name", ["classifier-early-exit", "tetris-classifier"])
 def test_ramps_may_leave_layers_out(folder: Path, tmp_path: Path, name: str) -> None:
     made = changed(folder, tmp_path, lambda tensors: one_ramp(tensors, 1))
-    assert ramps(made, read(made)) == weights.load(made).ramps == (2,)
     check_options(name, {"layers": [2]}, made)
     with pytest.raises(UserError, match="no ramp behind layer 1; it has them behind 2; expected"):
         check_options(name, {"layers": [1]}, made)
