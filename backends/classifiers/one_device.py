@@ -136,12 +136,15 @@ class EarlyExitClassifier(OneDeviceBackend):
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that contradict each other or do not fit the model."""
         check(cls.NAME, options)
-        batching = options["batching"]
-        if options["wait_ms"] is not None and batching != REGROUPED:
-            raise UserError(
-                f"backend '{cls.NAME}': option 'wait_ms': means nothing with batching "
-                f"'{batching}'; expected batching {REGROUPED}"
-            )
+        for key, unfit, expected in (
+            ("batching", options["batching"] != REGROUPED, f"batching {REGROUPED}"),
+            ("measure", options["measure"] == NEVER, "another measure, with which some leave"),
+        ):
+            if options["wait_ms"] is not None and unfit:
+                raise UserError(
+                    f"backend '{cls.NAME}': option 'wait_ms': means nothing with {key} "
+                    f"'{options[key]}'; expected {expected}"
+                )
         if model_dir is not None:
             config = refuse_unknown(cls.NAME, model_dir)
             there = ramps(model_dir, config)
@@ -161,7 +164,7 @@ class EarlyExitClassifier(OneDeviceBackend):
         cuts = _cuts(cls.NAME, options, config, network.ramps) if asked is not None else ()
         check_ramps(cls.NAME, options, cuts, network.ramps)
         options = taken({**options, "threads": set_threads(options), "layers": list(cuts)})
-        if options["batching"] == REGROUPED and options["wait_ms"] is None:
+        if cuts and options["batching"] == REGROUPED and options["wait_ms"] is None:
             options["wait_ms"] = WAIT_MS
         engine = SegmentedClassifier(
             network,
