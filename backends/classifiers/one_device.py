@@ -186,7 +186,8 @@ def check_ramps(
         return
     if missing := [one for one in cuts if one not in there]:
         told = f"has them behind {', '.join(map(str, there))}" if there else "has none"
-        expected = "option 'layers' among these" if there else f"measure '{NEVER}'"
+        without = f"backend '{PlainClassifier.NAME}', or measure '{NEVER}'"
+        expected = "option 'layers' among these" if there else without
         raise UserError(
             f"backend '{name}': the model has no ramp behind layer {missing[0]}; it {told}; "
             f"expected {expected}"

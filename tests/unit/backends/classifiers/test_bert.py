@@ -195,7 +195,8 @@ def test_ramps_may_leave_layers_out(folder: Path, tmp_path: Path, name: str) -> 
 def test_missing_ramps_are_refused_before_anything_is_loaded(
     folder: Path, tmp_path: Path, name: str
 ) -> None:
-    with pytest.raises(UserError, match="no ramp behind layer 1; it has none; expected measure"):
+    told = "no ramp behind layer 1; it has none; expected backend 'classifier', or measure 'never'"
+    with pytest.raises(UserError, match=told):
         check_options(name, {}, folder)
     check_options(name, {"measure": "never"}, folder)
     made = changed(folder, tmp_path, ramps_of_deebert)
