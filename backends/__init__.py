@@ -159,11 +159,8 @@ def longest(name: str, model_dir: Path, options: Mapping[str, Any]) -> int | Non
     return int(min(positions, most))
 
 
-def check_workload(
-    name: str, workload: str, options: Mapping[str, Any], model: Model | None = None
-) -> None:
-    """Raise `UserError` for a workload that backend `name` cannot run with these options, or whose
-    inputs are not those of the classifier that `model` is."""
+def check_workload(name: str, workload: str, options: Mapping[str, Any]) -> None:
+    """Raise `UserError` for a workload that backend `name` cannot run with these options."""
     asked, gives = workload_info(workload).answer, load_class(name).answers
     if asked != gives:
         able = [other for other in BACKENDS if answers_with(other) == asked]
@@ -171,11 +168,6 @@ def check_workload(
             f"backend '{name}': answers with {_WORDS[gives]}, and workload '{workload}' asks for "
             f"{_WORDS[asked]}; {nearest(name, able)}"
         )
-    if asked == "label" and model is not None:
-        from backends.checkpoints import models
-        from backends.classifiers.inputs import check_inputs
-
-        check_inputs(model.label(), models.resolve(model, weights=False), workload)
     with asking(name, "check_workload"):
         load_class(name).check_workload(workload, settings(name, options))
 
