@@ -63,7 +63,7 @@ class CutPlan(ExitPlan):
             if possible and not never and self.settings["layers"] == AUTO:
                 whose = "" if self._calibration is None else "the calibration's, "
                 after += f" ({whose}since 'layers' is auto)"
-                told += ", or more 'layers'"
+                told += ", or more 'layers'" if stages <= self.depth else ""
             raise UserError(f"{self.prefix}: option 'stages': {stages} for {after}; {told}")
         found: list[int] = []
         for number in range(1, stages):
