@@ -254,6 +254,13 @@ def check_files(directory: Path, weights: bool = True) -> None:
     raise UserError(f"model folder {directory}: no *.safetensors{only}")
 
 
+def weight_paths(directory: Path) -> list[Path]:
+    """The files of a folder's weights: those that its index names, without one all. Raises
+    `UserError` for an index that is none."""
+    named = sorted(directory / name for name in indexed(directory))
+    return named or sorted(directory.glob("*.safetensors"))
+
+
 def indexed(directory: Path) -> set[str]:
     """The files that the index of a folder's weights names; none without one. Raises `UserError`
     for an index that is none."""

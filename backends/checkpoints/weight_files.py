@@ -43,6 +43,12 @@ def check_whole(path: Path) -> None:
         raise UserError(f"{path}: cut short or spoilt: {size} bytes, expected {whole}")
 
 
+def tensor_names(path: Path) -> list[str]:
+    """What a file holds, by its header. Raises `UserError`."""
+    with path.open("rb") as file:
+        return [tensor.name for tensor in _header(path, file)[1]]
+
+
 def digest(path: Path) -> str:
     """sha256 of the file, read once, with a look at every weight on the way.
 

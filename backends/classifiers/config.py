@@ -1,12 +1,15 @@
-"""What a classifier's ``config.json`` says, read without torch."""
+"""What a classifier's checkpoint says it is, read without torch: ``config.json`` and the names of
+tensors."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backends.checkpoints import models
+from backends.checkpoints import models, weight_files
 from backends.classifiers.models.shapes import EncoderShape, ResidualShape
 from harness.core.errors import UserError, nearest
 
@@ -20,6 +23,9 @@ FAMILIES: dict[str, str] = {
 """Architectures, as ``config.json`` names them. The last is ours."""
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 MOST_CLASSES = 10_000
+DEEBERT_RAMP = re.compile(r"bert\.encoder\.highway\.(\d+)\.")
+PABEE_RAMP = re.compile(r"classifiers\.(\d+)\.(weight|bias)")
+"""Tensors of ramps, and of PABEE's final classifier; layers are counted from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,24 @@ def read(model_dir: Path) -> ClassifierConfig:
     if family == RESIDUAL:
         return ClassifierConfig(_residual(config, path, len(labels)), labels)
     return ClassifierConfig(_encoder(config, path, len(labels)), labels)
+
+
+def ramps(model_dir: Path, config: ClassifierConfig) -> tuple[int, ...]:
+    """Numbers of layers behind which the checkpoint has a ramp, ascending, each below `depth`.
+    Reads the weights' headers only. Raises `UserError` for files that are none."""
+    if not isinstance(config.shape, EncoderShape):
+        return tuple(range(1, config.depth))
+    paths = models.weight_paths(model_dir)
+    names = (name for path in paths for name in weight_files.tensor_names(path))
+    return named_ramps(names, config.depth)
+
+
+def named_ramps(names: Iterable[str], depth: int) -> tuple[int, ...]:
+    """As `ramps`, of the names of an encoder's tensors. What stands behind the last layer is no
+    ramp: PABEE's final classifier, or DeeBERT's highway that nothing uses."""
+    found = (DEEBERT_RAMP.match(name) or PABEE_RAMP.fullmatch(name) for name in names)
+    numbers = {int(one[1]) + 1 for one in found if one}
+    return tuple(sorted(number for number in numbers if number < depth))
 
 
 def _encoder(config: dict[str, Any], path: Path, classes: int) -> EncoderShape:

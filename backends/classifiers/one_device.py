@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from backends.classifiers.backend import LabelBackend, refuse_unknown, set_threads
-from backends.classifiers.config import ClassifierConfig
+from backends.classifiers.config import ClassifierConfig, ramps
 from backends.classifiers.options import (
     BATCH_OPTIONS,
     BATCHINGS,
@@ -30,6 +30,9 @@ from harness.core.nouns import BackendInfo, Model
 if TYPE_CHECKING:
     from backends.classifiers.flight import InputInFlight
     from backends.classifiers.segments import SegmentedClassifier
+
+
+WAIT_MS = 20.0
 
 
 class OneDeviceBackend(LabelBackend):
@@ -117,7 +120,10 @@ class EarlyExitClassifier(OneDeviceBackend):
             BATCHINGS,
         ),
         "wait_ms": Option(
-            float, 20.0, "of regrouped: who waited so long goes before whole batches", minimum=0
+            float,
+            None,
+            f"of regrouped: who waited so long goes before whole batches; default {WAIT_MS:g}",
+            minimum=0,
         ),
     }
 
@@ -130,12 +136,23 @@ class EarlyExitClassifier(OneDeviceBackend):
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that contradict each other or do not fit the model."""
         check(cls.NAME, options)
+        for key, unfit, expected in (
+            ("batching", options["batching"] != REGROUPED, f"batching {REGROUPED}"),
+            ("measure", options["measure"] == NEVER, "another measure, with which some leave"),
+        ):
+            if options["wait_ms"] is not None and unfit:
+                raise UserError(
+                    f"backend '{cls.NAME}': option 'wait_ms': means nothing with {key} "
+                    f"'{options[key]}'; expected {expected}"
+                )
         if model_dir is not None:
-            _cuts(cls.NAME, options, refuse_unknown(cls.NAME, model_dir))
+            config = refuse_unknown(cls.NAME, model_dir)
+            there = ramps(model_dir, config)
+            check_ramps(cls.NAME, options, _cuts(cls.NAME, options, config, there), there)
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
-        """Load the network. Raises `UserError` for weights that do not fit and missing ramps."""
+        """Load the network. Raises `UserError` for weights that do not fit."""
         from backends.classifiers.segments import SegmentedClassifier
         from backends.classifiers.weights import load
         from backends.tetris.ramps.wrapper import ExitWrapper
@@ -144,33 +161,46 @@ class EarlyExitClassifier(OneDeviceBackend):
         config = refuse_unknown(cls.NAME, model_dir)
         network = load(model_dir, model.dtype)
         asked = rule(options)
-        cuts = _cuts(cls.NAME, options, config) if asked is not None else ()
-        check_ramps(cls.NAME, cuts, network.ramps)
+        cuts = _cuts(cls.NAME, options, config, network.ramps) if asked is not None else ()
+        check_ramps(cls.NAME, options, cuts, network.ramps)
         options = taken({**options, "threads": set_threads(options), "layers": list(cuts)})
+        if cuts and options["batching"] == REGROUPED and options["wait_ms"] is None:
+            options["wait_ms"] = WAIT_MS
         engine = SegmentedClassifier(
             network,
             ExitWrapper(asked, network.ramps, cuts),
             cuts,
             batching=options["batching"],
             batch=options["batch"],
-            patience_ms=options["wait_ms"],
+            patience_ms=options["wait_ms"] or 0.0,
         )
         info = cls.describe(options, lossless=options["measure"] == NEVER)
         return cls(config, info, engine)
 
 
-def check_ramps(name: str, cuts: Sequence[int], ramps: Sequence[int]) -> None:
-    """Raise `UserError` for a cut behind which the model has no ramp."""
-    if missing := [one for one in cuts if one not in ramps]:
-        there = f"has them behind {', '.join(map(str, ramps))}" if ramps else "has none"
+def check_ramps(
+    name: str, options: Mapping[str, Any], cuts: Sequence[int], there: Sequence[int]
+) -> None:
+    """Raise `UserError` for a cut at which a ramp is asked that is not among those `there`."""
+    if options["measure"] == NEVER:
+        return
+    if missing := [one for one in cuts if one not in there]:
+        told = f"has them behind {', '.join(map(str, there))}" if there else "has none"
+        without = f"backend '{PlainClassifier.NAME}', or measure '{NEVER}'"
+        expected = "option 'layers' among these" if there else without
         raise UserError(
-            f"backend '{name}': the model has no ramp behind layer {missing[0]}; it {there}"
+            f"backend '{name}': the model has no ramp behind layer {missing[0]}; it {told}; "
+            f"expected {expected}"
         )
 
 
-def _cuts(name: str, options: Mapping[str, Any], config: ClassifierConfig) -> tuple[int, ...]:
+def _cuts(
+    name: str, options: Mapping[str, Any], config: ClassifierConfig, there: Sequence[int]
+) -> tuple[int, ...]:
+    """Where inputs may leave a network with these ramps; of one without any, that `check_ramps`
+    refuses, every layer."""
     if options["layers"] is not None:
         return check_cuts(name, "layers", options["layers"], config)
     if options["batching"] == REGROUPED:
         return even_cuts(name, config, min(3, config.depth))
-    return tuple(range(1, config.depth))
+    return tuple(there) or tuple(range(1, config.depth))

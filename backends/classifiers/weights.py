@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from backends.checkpoints import models
-from backends.classifiers.config import read
+from backends.classifiers.config import PABEE_RAMP, named_ramps, read
 from backends.classifiers.models.base import RampedClassifier
 from backends.classifiers.models.bert import BertClassifier
 from backends.classifiers.models.residual import ResidualClassifier
@@ -23,8 +23,6 @@ from harness.core.errors import UserError
 
 Tensors = dict[str, Tensor]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_RAMP = re.compile(r"bert\.encoder\.highway\.(\d+)\.")
-_PABEE = re.compile(r"classifiers\.(\d+)\.(weight|bias)")
 _UNUSED = re.compile(r"bert\.embeddings\.position_ids|cls\..*|.*\.num_batches_tracked")
 
 
@@ -36,8 +34,8 @@ def load(model_dir: Path, dtype: str = "float32") -> RampedClassifier:
     """
     config, tensors = read(model_dir), _tensors(model_dir)
     if isinstance(config.shape, EncoderShape):
+        ramps = named_ramps(tensors, config.depth)
         tensors = _deebert_names(tensors, config.shape, model_dir)
-        ramps = 1 + max((int(m[1]) for m in map(_RAMP.match, tensors) if m), default=-1)
         with torch.device("meta"), _Undrawn():
             model: BertClassifier | ResidualClassifier = BertClassifier(config.shape, ramps)
     else:
@@ -81,9 +79,8 @@ def drop_outside(model: RampedClassifier, first: int, last: int) -> None:
 
 def _tensors(model_dir: Path) -> Tensors:
     """All tensors of the folder that a classifier could use."""
-    named = sorted(model_dir / name for name in models.indexed(model_dir))
     found: Tensors = {}
-    for path in named or sorted(model_dir.glob("*.safetensors")):
+    for path in models.weight_paths(model_dir):
         try:
             read_in = load_file(path)
         except (SafetensorError, OSError) as error:
@@ -99,8 +96,11 @@ def _today(name: str) -> str:
 
 
 def _deebert_names(tensors: Tensors, shape: EncoderShape, model_dir: Path) -> Tensors:
-    """PABEE's classifiers, which share the model's pooler, as ramps and the final classifier."""
-    pabee = {name: found for name in tensors if (found := _PABEE.fullmatch(name))}
+    """PABEE's classifiers, which share the model's pooler, as ramps and the final classifier;
+    without the ramp behind the last layer, which nothing uses."""
+    unused = f"bert.encoder.highway.{shape.layers - 1}."
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(unused)}
+    pabee = {name: found for name in tensors if (found := PABEE_RAMP.fullmatch(name))}
     if not pabee:
         return tensors
     kept = {name: tensor for name, tensor in tensors.items() if name not in pabee}

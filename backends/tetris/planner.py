@@ -107,6 +107,17 @@ def plan_or_none(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) 
     return _Search(stage_costs(profile, cluster), wanted).chosen()
 
 
+def least_slo_ms(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> float:
+    """The smallest SLO that a plan meets with what else is wanted; infinite where the target is
+    beyond every plan. Takes far longer than `plan_or_none`."""
+    search = _Search(stage_costs(profile, cluster), wanted)
+    try:
+        search.check_target()
+    except UserError:
+        return math.inf
+    return float(_up(search.least_slo_ms()))
+
+
 def most_latency_ms(wanted: Wanted) -> float:
     """What a plan's latency may be at most, within rounding."""
     return wanted.slo_ms * (1 + MET) - wanted.slack_ms
@@ -187,9 +198,8 @@ class _Search:
         found = best([(0.0, last, last + 1), *([(0.0, 0, last)] if last else [])], value)
         return None if found is None else found[0]
 
-    def slo_missed(self) -> str:
-        """The line that names the smallest SLO that a plan meets."""
-
+    def least_slo_ms(self) -> float:
+        """The smallest SLO that a plan meets."""
         last = len(self._cycles) - 1
         whole_ms = float(np.min(self.costs.work[:, 0, -1] / self.costs.devices))
         place = min(int(np.searchsorted(self._cycles, whole_ms)), last)
@@ -200,11 +210,15 @@ class _Search:
 
         found = best([(0.0, 0, len(self._cycles))], value)
         assert found is not None  # the whole model on one device
+        return found[0] + self._wanted.slack_ms
+
+    def slo_missed(self) -> str:
+        """The line that names it."""
         wanted = self._wanted
         slack = f" with a slack of {wanted.slack_ms:g} ms" if wanted.slack_ms else ""
         limits = [("rate", wanted.rate), ("budget", wanted.budget), ("target", wanted.target)]
         given = ", ".join(f"--{name} {limit:g}" for name, limit in limits if limit is not None)
-        least = f"the smallest SLO that a plan meets is {_up(found[0] + wanted.slack_ms)} ms"
+        least = f"the smallest SLO that a plan meets is {_up(self.least_slo_ms())} ms"
         told = f"no plan meets it{slack}{' at ' if given else ''}{given}; {least}"
         return f"--slo-ms {wanted.slo_ms:g}: {told}{self._arrival()}"
 

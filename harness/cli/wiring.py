@@ -15,6 +15,7 @@ import workloads
 from backends.checkpoints import models
 from backends.checkpoints.shapes.folder import outline, read_shape
 from backends.checkpoints.shapes.making import GIB
+from backends.classifiers.inputs import check_inputs
 from harness.core.errors import UserError, runs_elsewhere
 from harness.core.files import MIB
 from harness.core.nouns import Load, Model, Trial, Workload, canonical_json
@@ -155,6 +156,7 @@ def warnings(trials: Sequence[Trial]) -> list[str]:
         own = {t.engine_key(): t for t in trials if t.workload.name == name}.values()
         asked = functools.partial(_check_workload, name)
         _answers([(e.backend, e.model, e.options) for e in own], asked)
+    check_inputs(trials)
     return found
 
 
@@ -174,7 +176,7 @@ def _answers(
             found += ask(name, model, options)
         except UserError as error:
             line = by_backend(name, error)
-            if sum(other == name for other, _, _ in engines) == 1:
+            if not options or sum(other == name for other, _, _ in engines) == 1:
                 raise UserError(line) from None
             raise UserError(f"{line} (with {canonical_json(options)})") from None
     return list(dict.fromkeys(found))

@@ -14,7 +14,7 @@ class PaperFigure:
     """`paper` is what the paper says, `why` what was assumed and why ours differs.
 
     at: what the values are over, as words; `series` has one value for each, None where there is
-        none. `ratios` are pairs of names in it.
+        none. `ratios` are pairs of names in it. `notes` say why there is none.
     """
 
     name: str
@@ -27,6 +27,7 @@ class PaperFigure:
     digits: int
     series: Mapping[str, Values]
     ratios: Sequence[tuple[str, str]]
+    notes: Sequence[str]
     provenance: str
 
     def quotients(self) -> dict[str, Values]:

@@ -189,14 +189,14 @@ class DeeBertRamp(nn.Module):
 
 
 class _Layers(nn.Module):
-    def __init__(self, shape: EncoderShape, ramps: int) -> None:
+    def __init__(self, shape: EncoderShape, ramps: Sequence[int]) -> None:
         super().__init__()
         self.layer = nn.ModuleList(EncoderLayer(shape) for _ in range(shape.layers))
-        self.highway = nn.ModuleList(DeeBertRamp(shape) for _ in range(ramps))
+        self.highway = nn.ModuleDict({str(number - 1): DeeBertRamp(shape) for number in ramps})
 
 
 class _Bert(nn.Module):
-    def __init__(self, shape: EncoderShape, ramps: int) -> None:
+    def __init__(self, shape: EncoderShape, ramps: Sequence[int]) -> None:
         super().__init__()
         self.embeddings = _Embeddings(shape)
         self.encoder = _Layers(shape, ramps)
@@ -204,16 +204,16 @@ class _Bert(nn.Module):
 
 
 class BertClassifier(nn.Module):
-    """The encoder, a ramp behind each of its first `ramps` layers, and the classifier."""
+    """The encoder, a ramp behind each layer that `ramps` names, from 1, and the classifier."""
 
-    def __init__(self, shape: EncoderShape, ramps: int) -> None:
+    def __init__(self, shape: EncoderShape, ramps: Sequence[int]) -> None:
         super().__init__()
         self.bert = _Bert(shape, ramps)
         self.classifier = nn.Linear(shape.width, shape.classes)
         self.shape = shape
         self.depth, self.classes, self.longest = shape.layers, shape.classes, shape.positions
         self.vocabulary = shape.vocabulary
-        self.ramps = tuple(range(1, min(ramps, shape.layers - 1) + 1))
+        self.ramps = tuple(ramps)
 
     def start(self, prompts: Sequence[Sequence[int]]) -> list[RowState]:
         """Embeddings of each prompt, (length rounded up to `BUCKET`, width)."""
@@ -236,7 +236,7 @@ class BertClassifier(nn.Module):
 
     def ramp(self, number: int, batch: PackedBatch) -> Tensor:
         """(n, classes) float32 logits of the ramp behind `number` layers."""
-        found: Tensor = self.bert.encoder.highway[number - 1](batch.first_tokens())
+        found: Tensor = self.bert.encoder.highway[str(number - 1)](batch.first_tokens())
         return found.float()
 
     def final(self, batch: PackedBatch) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -37,6 +38,14 @@ def _goodput(point: FigurePoint, system: str, cluster: Devices, batch: int) -> f
     every = ((_part(cluster, copies), copies) for copies in point.copies)
     found = (copies * piped(alone, part, batch) for part, copies in every if part)
     return max(found, default=0.0)
+
+
+def asked_plans(point: FigurePoint, system: str) -> Iterator[tuple[StageProfile, DeviceCluster]]:
+    """What a system that is planned asks the planner for at a point."""
+    copies = point.copies if system == PIPELINE else (1,)
+    for cluster, batch, count in product(point.clusters, point.batches, copies):
+        if part := _part(cluster, count):
+            yield point.profile(batch, staged=True), point.model.cluster(dict(part))
 
 
 def _part(cluster: Devices, copies: int) -> Devices:

@@ -14,7 +14,7 @@ from backends.tetris.pipeline.leaving import LeaveDecisions
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.pipeline.windows import WindowPlanner
 from backends.tetris.planner import plan_or_none
-from backends.tetris.profile import Wanted
+from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
 from backends.tetris.simulation.compare import least_requests
 from backends.tetris.simulation.events import LaneSimulation, Served
 from backends.tetris.simulation.layouts import data_parallel, pipeline
@@ -57,8 +57,8 @@ def _run(
 ) -> Served | None:
     """None where no plan meets the SLO."""
     inputs, survival = _workload(point, mixes)
-    (cluster,), (batch,) = point.clusters, point.batches
-    profile = replace(point.profile(batch, staged=False), survival=survival)
+    (cluster,) = point.clusters
+    profile = _profile(point, survival)
     there, times = point.model.cluster(dict(cluster)), StageTimes(profile)
     if system not in (AGAIN, PIPELINE):
         made = data_parallel(times, there.devices, system)
@@ -73,6 +73,17 @@ def _run(
     planner = WindowPlanner(profile, there, wanted, first)
     again = ReplanningSimulation(planner, inputs, clients, point.slo_ms, window_s=window_s)
     return again.run()
+
+
+def asked_plan(point: FigurePoint, mixes: tuple[float, ...]) -> tuple[StageProfile, DeviceCluster]:
+    """What the pipeline is planned for: the first mix, on the point's one cluster."""
+    ((cluster,), survival) = point.clusters, _workload(point, mixes)[1]
+    return _profile(point, survival), point.model.cluster(dict(cluster))
+
+
+def _profile(point: FigurePoint, survival: tuple[float, ...]) -> StageProfile:
+    (batch,) = point.batches
+    return replace(point.profile(batch, staged=False), survival=survival)
 
 
 def _workload(

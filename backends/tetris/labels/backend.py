@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from backends.classifiers.backend import LabelBackend, refuse_unknown
-from backends.classifiers.config import ClassifierConfig
+from backends.classifiers.config import ClassifierConfig, ramps
 from backends.classifiers.one_device import check_ramps
 from backends.classifiers.options import NEVER, check, rule, taken
 from backends.tetris.labels.options import (
@@ -68,12 +68,14 @@ class TetrisClassifier(LabelBackend):
         check_stages(cls.NAME, options)
         check_place(cls.NAME, options)
         if model_dir is not None:
-            stage_ends(cls.NAME, options, refuse_unknown(cls.NAME, model_dir))
+            config = refuse_unknown(cls.NAME, model_dir)
+            ends = stage_ends(cls.NAME, options, config)
+            check_ramps(cls.NAME, options, ends, ramps(model_dir, config))
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Start the workers; with `replan_s` they measure what their layers cost. Raises
-        `UserError` for weights that do not fit and missing ramps."""
+        `UserError` for weights that do not fit."""
         from backends.classifiers.weights import load
         from backends.tetris.labels import worker
         from backends.tetris.labels.pipeline import LabelPipeline
@@ -85,10 +87,10 @@ class TetrisClassifier(LabelBackend):
         config = refuse_unknown(cls.NAME, model_dir)
         ends = stage_ends(cls.NAME, options, config)
         stages = spans((*ends, config.depth), replicas := first_replicas(options))
-        ramps: Sequence[int] = ()
+        there: Sequence[int] = ()
         if rule(options) is not None:
-            ramps = load(model_dir, model.dtype).ramps
-            check_ramps(cls.NAME, ends, ramps)
+            there = load(model_dir, model.dtype).ramps
+            check_ramps(cls.NAME, options, ends, there)
         in_force = taken(
             {
                 **options,
@@ -99,7 +101,7 @@ class TetrisClassifier(LabelBackend):
                 "black_box": options["black_box"] or options["replan_s"] > 0,
             }
         )
-        setups = _setups(model_dir, model, in_force, stages, ramps)
+        setups = _setups(model_dir, model, in_force, stages, there)
         place = place_of(cls.NAME, worker.__name__, options, needed=[model_dir])
         patience_s, names = options["answered_within_s"], worker_names(replicas)
         if options["replan_s"]:  # whose stages change
@@ -111,7 +113,7 @@ class TetrisClassifier(LabelBackend):
                 where = workers.whereabouts()
                 check_alike(f"backend '{cls.NAME}': option 'replan_s'", where)
                 maker = ProcessMaker(cls.NAME)
-                plans = _plans(workers, maker, model_dir, in_force, stages, ramps)
+                plans = _plans(workers, maker, model_dir, in_force, stages, there)
         except BaseException:
             workers.close()
             if maker is not None:

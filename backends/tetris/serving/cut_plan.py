@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from backends.early_exit.calibration.files import AUTO
 from backends.early_exit.plan import ExitPlan
 from backends.early_exit.policy import NEVER
 from backends.own.exits.rule import exit_head
@@ -58,10 +59,12 @@ class CutPlan(ExitPlan):
         possible = list(range(1, self.depth)) if never else list(self.policy.checks())
         if stages - 1 > len(possible):
             after = f"ramps after {possible}" if possible else "no ramp that can be passed"
-            raise UserError(
-                f"{self.prefix}: option 'stages': {stages} for {after}; expected at most "
-                f"{len(possible) + 1}"
-            )
+            told = f"expected at most {len(possible) + 1}"
+            if possible and not never and self.settings["layers"] == AUTO:
+                whose = "" if self._calibration is None else "the calibration's, "
+                after += f" ({whose}since 'layers' is auto)"
+                told += ", or more 'layers'" if stages <= self.depth else ""
+            raise UserError(f"{self.prefix}: option 'stages': {stages} for {after}; {told}")
         found: list[int] = []
         for number in range(1, stages):
             wanted = self.depth * number / (stages if never else stages + 1)

@@ -92,7 +92,7 @@ def _fit_ramps(network: Network, recipe: LabelRecipe, encode: Encode, tell: Told
     drawn = list(islice(labelled_rows(recipe.workload, recipe.seed + 1), recipe.ramp_rows))
     states = torch.cat(list(_first_tokens(network, encode, [content for content, _ in drawn])))
     wanted = torch.tensor([label for _, label in drawn])
-    ramps = [network.bert.encoder.highway[number - 1] for number in network.ramps]
+    ramps = [network.bert.encoder.highway[str(number - 1)] for number in network.ramps]
     parameters = [parameter for ramp in ramps for parameter in ramp.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=recipe.ramp_rate, weight_decay=0.01)
     order = torch.Generator().manual_seed(recipe.seed)

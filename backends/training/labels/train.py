@@ -93,7 +93,7 @@ def _report(out: Path, recipe: LabelRecipe, encode: Any, seconds: float) -> dict
 def _sentiment(out: Path) -> tuple[BertClassifier, dict[str, Any]]:
     longest = encoder(1).positions
     shape = encoder(write_words(out, longest))
-    network = BertClassifier(shape, shape.layers - 1)
+    network = BertClassifier(shape, range(1, shape.layers))
     for name, parameter in network.named_parameters():
         if parameter.dim() == 2:
             torch.nn.init.normal_(parameter, std=SPREAD)

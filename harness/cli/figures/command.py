@@ -66,7 +66,8 @@ def _unwritten(out: Path, error: OSError) -> UserError:
 
 def _tell(one: PaperFigure) -> None:
     print(f"{one.name} ({one.provenance}): {one.title}")
-    print(f"  the paper: {one.paper}\n  here: {one.ours()}", flush=True)
+    print(f"  the paper: {one.paper}\n  here: {one.ours()}")
+    print("".join(f"  {note}\n" for note in one.notes), end="", flush=True)
 
 
 def _write(made: list[PaperFigure], out: Path) -> None:
@@ -83,21 +84,26 @@ def _write(made: list[PaperFigure], out: Path) -> None:
 def _made(asked: AskedFigure) -> PaperFigure:
     from backends.tetris.simulation import PROVENANCE
     from harness.cli.figures.figure_file import PLANNING
-    from harness.cli.figures.values import UNITS, values
-    from reports.simulated.figure import PaperFigure
+    from harness.cli.figures.values import UNITS, unplanned, values
+    from reports.simulated.figure import PaperFigure, Values
 
     unit, digits = UNITS[asked.measure]
+    at, series, notes = [_word(place) for place in asked.places], dict[str, Values](), list[str]()
+    for one in asked.series:
+        series[one.name] = found = values(asked, one)
+        notes += unplanned(asked, one, found, at)
     return PaperFigure(
         name=asked.name,
         title=asked.title,
         paper=asked.paper,
         why=asked.why,
         at_label=f"{asked.over}, windows of {asked.window_s:g} s" if asked.window_s else asked.over,
-        at=[_word(place) for place in asked.places],
+        at=at,
         unit=unit,
         digits=digits,
-        series={one.name: values(asked, one) for one in asked.series},
+        series=series,
         ratios=asked.ratios,
+        notes=notes,
         provenance="measured here" if asked.measure == PLANNING else PROVENANCE,
     )
 

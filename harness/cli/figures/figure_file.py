@@ -9,7 +9,7 @@ from typing import Any
 
 from backends.tetris.drift import DRIFTS
 from backends.tetris.figures.forecasts import FORECASTS, MEASURED
-from backends.tetris.figures.goodput import SYSTEMS
+from backends.tetris.figures.goodput import PIPELINE, SYSTEMS
 from backends.tetris.figures.point import FigurePoint
 from backends.tetris.figures.shift import SHIFTED
 from backends.tetris.labels.options import LEAST_WINDOW_S
@@ -184,7 +184,12 @@ def _each_series(
         for place in places if measure not in (SURVIVAL, ERROR) else ():
             here = own if key == MIX else {**own, key: place}
             section = YamlSection(here, told.where, one.path)
-            points.append(_checked(point_from(section, folder), section, measure))
+            point = _checked(point_from(section, folder), section, measure)
+            most = max(count for cluster in point.clusters for _, count in cluster)
+            if system == PIPELINE and min(point.copies) > most:
+                what = f"{min(point.copies)} pipelines on at most {most} devices of a kind"
+                raise UserError(f"{section.label('copies')}: {what}; expected at most {most}")
+            points.append(point)
         yield AskedSeries(name, system, tuple(points))
 
 

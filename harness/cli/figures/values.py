@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 from backends.tetris.figures import costs, forecasts
 from backends.tetris.figures.goodput import best
 from backends.tetris.figures.point import FigurePoint
 from backends.tetris.figures.shift import goodput_by_mix
+from backends.tetris.figures.unplanned import needed_slo_ms
 from harness.cli.figures.figure_file import (
     BY_MIX,
     DEVICES,
@@ -17,6 +21,7 @@ from harness.cli.figures.figure_file import (
     AskedFigure,
     AskedSeries,
 )
+from harness.core.errors import UserError
 
 UNITS = {
     GOODPUT: ("goodput, requests a second", 0),
@@ -43,6 +48,32 @@ def values(asked: AskedFigure, series: AskedSeries) -> list[float | None]:
         size = asked.windows, asked.inputs
         return [forecasts.forecast_error(one, *size, series.system) for one in asked.places]
     return [_value(asked, series.system, point) for point in series.points]
+
+
+def unplanned(
+    asked: AskedFigure, series: AskedSeries, found: list[float | None], at: list[str]
+) -> Iterator[str]:
+    """A line for each place, called as in `at`, at which there is no plan: what one would need.
+    Raises `UserError` where there is none at all."""
+    mixes = asked.places if asked.measure == BY_MIX else ()
+    needed = [
+        needed_slo_ms(point, series.system, asked.rate, mixes) if value is None else None
+        for value, point in zip(found, series.points, strict=bool(series.points))
+    ]
+    lacks = [one for one in needed if one is not None]
+    if lacks and len(lacks) == len(needed):
+        told = f"no plan meets its SLO at any {asked.over}"
+        raise UserError(f"series '{series.name}': {told}; {_need(asked, min(lacks))}")
+    for place, point, one in zip(at, series.points, needed, strict=False):
+        if one is not None:
+            told = f"no plan meets {point.slo_ms:g} ms; {_need(asked, one)}"
+            yield f"{series.name} at {asked.over} {place}: {told}"
+
+
+def _need(asked: AskedFigure, slo_ms: float) -> str:
+    if math.isinf(slo_ms):
+        return f"at any SLO none reaches the rate {asked.rate:g}"
+    return f"the smallest SLO that one meets is {slo_ms:g} ms"
 
 
 def _value(asked: AskedFigure, system: str, point: FigurePoint) -> float | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,6 +37,7 @@ from results.goodput.steady import before_the_last, warm_up
 from results.metrics import latency
 from results.metrics.arrays import RequestArrays, from_file
 from results.store.folder import Store
+from workloads.datasets import rows_made
 
 LATE = "client-late"
 UNKNOWN = 0
@@ -209,6 +212,14 @@ def systems(experiment: Experiment, only: str | None) -> Sequence[ProbedSystem]:
         for backend in experiment.backends
         if only in (None, backend.name)
     ]
+
+
+def most_requests(system: ProbedSystem, prompts: int, bundled_rows: int) -> tuple[int, str]:
+    """Of a probe within these limits, and the limit that says so: a selection among bundled rows
+    makes more of them than it draws."""
+    rows = partial(rows_made, system.workload.workload)
+    fit = bisect_right(range(1, prompts + 1), bundled_rows, key=rows)
+    return fit, "prompts" if fit == prompts else "bundled_rows"
 
 
 def described(system: ProbedSystem) -> dict[str, Any]:

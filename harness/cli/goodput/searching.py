@@ -14,8 +14,8 @@ from harness.cli.goodput.probing import (
     Prober,
     RefusedProbeError,
     described,
+    most_requests,
 )
-from harness.core.names import BUNDLED
 from harness.core.nouns import Load, Slo, Trial
 from harness.experiment.limits import Limits
 from results.goodput.answers import ProbedAnswers, answers_about, is_right_enough
@@ -52,7 +52,7 @@ class SearchSettings:
     most_requests: int = Limits().prompts
     """Of a probe."""
     most_bundled: int = Limits().bundled_rows
-    """Likewise, of bundled prompts."""
+    """Rows that the bundled generators make for a probe."""
     scales: tuple[float, ...] = ()
     """Other objectives: every bound of the first one times so much."""
     least_score: float | None = None
@@ -194,16 +194,10 @@ class SystemSearch:
             f"({limited_by(self._idle.shares(slo))}); expected {self._settings.share:.1%}"
         )
 
-    def _most_requests(self) -> tuple[int, str]:
-        """Of a probe, and the limit that says so."""
-        settings, source = self._settings, self._system.workload.workload.source
-        if source == BUNDLED and settings.most_bundled < settings.most_requests:
-            return settings.most_bundled, "bundled_rows"
-        return settings.most_requests, "prompts"
-
     def _probe(self, search: RateSearch, slo: Slo, alone: IdleSystem) -> str:
         """Probe until the search is over; why it was broken off, or nothing."""
-        most, limit = self._most_requests()
+        settings = self._settings
+        most, limit = most_requests(self._system, settings.most_requests, settings.most_bundled)
         longest, late, disturbed = alone.highest_rate(most, slo), 0, 0.0
         self._ceiling = math.inf
         while (rate := search.next_rate()) is not None:
@@ -218,10 +212,10 @@ class SystemSearch:
                 rate = math.sqrt(held * self._ceiling)
             rate = float(f"{rate:.4g}")
             self._number += 1
-            requests = alone.enough_requests(rate, slo, self._settings.requests)
+            requests = alone.enough_requests(rate, slo, settings.requests)
             if requests > most:
                 self._needs = (
-                    f"{rate:g}/s needs {requests:,} requests; 'limits: {limit}' is {most:,}"
+                    f"{rate:g}/s needs {requests:,} requests; 'limits: {limit}' allows {most:,}"
                 )
                 return TOO_MANY
             load = Load("poisson", rate=rate)
@@ -237,7 +231,7 @@ class SystemSearch:
                 continue
             late = 0
             probe = probed.probe(rate, slo)
-            if probed.is_disturbed and probe.share < self._settings.share and rate != disturbed:
+            if probed.is_disturbed and probe.share < settings.share and rate != disturbed:
                 disturbed = rate  # others may have made it miss: it is asked once more
                 continue
             self._loads.append((rate, probed))

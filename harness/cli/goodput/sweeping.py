@@ -16,6 +16,7 @@ from harness.cli.goodput.probing import (
     Prober,
     RefusedProbeError,
     described,
+    most_requests,
     systems,
 )
 from harness.core.nouns import Load
@@ -162,12 +163,14 @@ def _search(
     alone_s = _median_s(_measure(prober, system, points[0]))
     if not alone_s > 0:
         return "no answer of an idle system takes any time"
+    limits = experiment.limits
+    most, limit = most_requests(system, limits.prompts, limits.bundled_rows)
     curve, late = LoadCurve(1 / (START * alone_s), experiment.sweep.points), 0
     while (rate := curve.next_rate()) is not None:
         rate = float(f"{rate:.4g}")
         count = probe_requests(experiment.requests, rate, alone_s)
-        if count > (most := experiment.limits.prompts):
-            return f"{rate:g}/s needs {count:,} requests; 'limits: prompts' is {most:,}"
+        if count > most:
+            return f"{rate:g}/s needs {count:,} requests; 'limits: {limit}' allows {most:,}"
         point = _Loaded(Load("poisson", rate=rate), count)
         points.append(point)
         probed = _measure(prober, system, point)

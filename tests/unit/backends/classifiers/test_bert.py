@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from backends.classifiers import weights
+from backends import check_options, open_backend
+from backends.classifiers import one_device, weights
+from backends.classifiers.config import ramps, read
 from backends.classifiers.models.base import by_shape
 from backends.classifiers.models.bert import BertClassifier
+from backends.tetris.labels import backend
 from harness.core.errors import UserError
+from harness.core.nouns import Model
 
 LAYERS = 3
 PROMPTS = [[2, 9, 3], [2, *range(5, 30), 3], [2, 11, 12, 13, 14, 3], [2, *range(20, 39), 3]]
@@ -97,7 +102,7 @@ def ramps_of_deebert(tensors: dict[str, Any]) -> None:
 def test_a_deebert_checkpoint_loads_with_its_ramps(folder: Path, tmp_path: Path) -> None:
     made = changed(folder, tmp_path, ramps_of_deebert)
     model, stored = weights.load(made), load_file(made / "model.safetensors")
-    assert model.ramps == (1, 2)
+    assert model.ramps == ramps(made, read(made)) == (1, 2)
     with torch.inference_mode():
         batch = model.layer(1, model.gather(model.start(PROMPTS[:1])))
         first = batch.split()[0].hidden[0]
@@ -107,22 +112,121 @@ def test_a_deebert_checkpoint_loads_with_its_ramps(folder: Path, tmp_path: Path)
         torch.testing.assert_close(model.ramp(1, batch)[0], wanted, atol=1e-5, rtol=1e-4)
 
 
-def test_pabees_classifiers_share_the_pooler(folder: Path, tmp_path: Path) -> None:
-    def pabee(tensors: dict[str, Any]) -> None:
-        weight, bias = tensors.pop("classifier.weight"), tensors.pop("classifier.bias")
-        for number in range(LAYERS):
-            tensors[f"classifiers.{number}.weight"] = weight * (number + 1)
-            tensors[f"classifiers.{number}.bias"] = bias
+def pabee(tensors: dict[str, Any], numbers: Sequence[int] = range(LAYERS)) -> None:
+    """Classifiers behind these layers, the last one's the final one."""
+    weight, bias = tensors.pop("classifier.weight"), tensors.pop("classifier.bias")
+    for number in numbers:
+        tensors[f"classifiers.{number}.weight"] = weight * (number + 1)
+        tensors[f"classifiers.{number}.bias"] = bias
 
-    model = weights.load(changed(folder, tmp_path, pabee))
+
+def test_pabees_classifiers_share_the_pooler(folder: Path, tmp_path: Path) -> None:
+    model = weights.load(made := changed(folder, tmp_path, pabee))
     assert isinstance(model, BertClassifier)
-    assert model.ramps == (1, 2)
+    assert model.ramps == ramps(made, read(made)) == (1, 2)
     state = model.state_dict()
     pooler = state["bert.pooler.dense.weight"]
     assert torch.equal(state["bert.encoder.highway.1.pooler.dense.weight"], pooler)
     heads = [state[f"bert.encoder.highway.{number}.classifier.weight"] for number in (0, 1)]
     assert torch.equal(2 * heads[0], heads[1])
     torch.testing.assert_close(3 * heads[0], state["classifier.weight"])
+
+
+def test_pabees_final_classifier_is_no_ramp(folder: Path, tmp_path: Path) -> None:
+    made = changed(folder, tmp_path, lambda tensors: pabee(tensors, [0, LAYERS - 1]))
+    with pytest.raises(UserError, match="behind layer 2; it has them behind 1; expected option"):
+        check_options("classifier-early-exit", {"layers": [2]}, made)
+
+
+def one_ramp(tensors: dict[str, Any], number: int) -> None:
+    """Of DeeBERT's, the one behind this layer, from 0."""
+    ramps_of_deebert(tensors)
+    for name in [name for name in tensors if re.search(rf"highway\.[^{number}]", name)]:
+        del tensors[name]
+
+
+STORED: dict[str, tuple[Callable[[dict[str, Any]], None], tuple[int, ...]]] = {
+    "none": (lambda tensors: None, ()),
+    "PABEE": (lambda tensors: pabee(tensors, [0, LAYERS - 1]), (1,)),
+    "PABEE, the final one only": (lambda tensors: pabee(tensors, [LAYERS - 1]), ()),
+    "DeeBERT": (ramps_of_deebert, (1, 2)),
+    "DeeBERT, a gap": (lambda tensors: one_ramp(tensors, 1), (2,)),
+    "DeeBERT, the unused one only": (lambda tensors: one_ramp(tensors, LAYERS - 1), ()),
+}
+
+
+@pytest.mark.parametrize("sharded", [False, True], ids=["one file", "sharded"])
+@pytest.mark.parametrize(("change", "wanted"), STORED.values(), ids=STORED)
+def test_the_check_finds_the_ramps_that_are_loaded(
+    folder: Path,
+    tmp_path: Path,
+    change: Callable[[dict[str, Any]], None],
+    wanted: tuple[int, ...],
+    sharded: bool,
+) -> None:
+    made = changed(folder, tmp_path, change)
+    if sharded:
+        shard(made)
+    assert ramps(made, read(made)) == weights.load(made).ramps == wanted
+
+
+def shard(folder: Path) -> None:
+    """Every other tensor into another file, and an index."""
+    tensors, found = load_file(whole := folder / "model.safetensors"), dict[str, str]()
+    whole.unlink()
+    for number in (0, 1):
+        file = f"model-0000{number + 1}-of-00002.safetensors"
+        some = {name: tensors[name] for name in [*tensors][number::2]}
+        save_file(some, folder / file)
+        found |= dict.fromkeys(some, file)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": found}))
+
+
+@pytest.mark.parametrize("name", ["classifier-early-exit", "tetris-classifier"])
+def test_ramps_may_leave_layers_out(folder: Path, tmp_path: Path, name: str) -> None:
+    made = changed(folder, tmp_path, lambda tensors: one_ramp(tensors, 1))
+    check_options(name, {"layers": [2]}, made)
+    with pytest.raises(UserError, match="no ramp behind layer 1; it has them behind 2; expected"):
+        check_options(name, {"layers": [1]}, made)
+
+
+@pytest.mark.parametrize("name", ["classifier-early-exit", "tetris-classifier"])
+def test_missing_ramps_are_refused_before_anything_is_loaded(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
+    told = "no ramp behind layer 1; it has none; expected backend 'classifier', or measure 'never'"
+    with pytest.raises(UserError, match=told):
+        check_options(name, {}, folder)
+    check_options(name, {"measure": "never"}, folder)
+    made = changed(folder, tmp_path, ramps_of_deebert)
+    check_options(name, {}, made)
+    few = changed(folder, made, lambda tensors: one_ramp(tensors, 0))
+    with pytest.raises(UserError, match="behind layer 2; it has them behind 1; expected option"):
+        check_options(name, {"layers": [2]}, few)
+    check_options(name, {"layers": [1]}, few)
+
+
+@pytest.mark.parametrize("batching", ["shrinking", "together"])
+def test_every_layer_with_a_ramp_is_the_default(
+    folder: Path, tmp_path: Path, batching: str
+) -> None:
+    made, options = changed(folder, tmp_path, lambda t: one_ramp(t, 0)), {"batching": batching}
+    check_options("classifier-early-exit", options, made)
+    model = Model("own", dtype="float32")
+    opened = open_backend("classifier-early-exit", made, model, {"threads": 1, **options})
+    assert opened.info.options["layers"] == [1]
+
+
+@pytest.mark.parametrize("name", ["classifier-early-exit", "tetris-classifier"])
+def test_what_loads_without_its_ramps_is_refused_in_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Should the check ever find more than the loader."""
+    for module in (one_device, backend):
+        monkeypatch.setattr(module, "ramps", lambda *_: (1, 2))
+    with pytest.raises(UserError, match="no ramp behind layer 1; it has none"):
+        open_backend(name, folder, Model("own", dtype="float32"), {"threads": 1})
 
 
 def test_the_oldest_names_of_norms_are_known(folder: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from backends import check_options, check_workload, open_backend
 from backends.checkpoints import models
 from backends.classifiers.config import read
 from backends.classifiers.flight import InputInFlight
+from backends.classifiers.one_device import WAIT_MS
 from backends.classifiers.weights import load
 from backends.tetris.labels.backend import TetrisClassifier
 from backends.tetris.labels.jobs import LabelStageSetup, packed, unpacked
@@ -242,12 +243,21 @@ def test_options_that_contradict_each_other_are_refused() -> None:
     early, tetris = "classifier-early-exit", "tetris-classifier"
     refused(early, "option 'patience': means nothing with measure 'entropy'", patience=2)
     refused(early, "'threshold': means nothing with", measure="patience", threshold=0.5)
+    refused(early, "option 'wait_ms': means nothing with batching 'shrinking'", wait_ms=3.0)
+    refused(early, "with measure 'never'", wait_ms=3.0, batching="regrouped", measure="never")
+    check_options(early, {"batching": "regrouped", "wait_ms": 3.0}, FOLDER)
     refused(early, "a probability is at most 1", measure="softmax", threshold=1.5)
     refused(early, "expected ascending layers from 1 to 7, got \\[5, 2\\]", layers=[5, 2])
     refused(early, "expected ascending layers from 1 to 7", layers=[8])
     refused(tetris, "option 'stages': is 9; the model has 8 layers", stages=9)
     refused(tetris, "names 2 ends of stages; 2 stages have 1", layers=[2, 5])
     refused(tetris, "did you mean 'batch'", batc=1)
+
+
+def test_wait_ms_is_in_force_where_somebody_waits() -> None:
+    for measure, wait_ms in {"entropy": WAIT_MS, "never": None}.items():
+        backend = opened("classifier-early-exit", batching="regrouped", measure=measure)
+        assert backend.info.options["wait_ms"] == wait_ms
 
 
 def test_text_backends_refuse_labels_and_classifiers_text() -> None:

@@ -94,6 +94,15 @@ def test_which_of_several_engines_it_was_is_said_once(tmp_path: Path) -> None:
     assert line.endswith('(with {"exit_layers":[99]})')
 
 
+def test_an_engine_without_options_has_none_to_tell(tmp_path: Path) -> None:
+    line = refusal(
+        tmp_path, model=["demo", "demo-sentiment"], backends=["classifier"], workloads=["sentiment"]
+    )
+    assert line.startswith("backend 'classifier': ")
+    assert "architecture LlamaForCausalLM" in line
+    assert "(with" not in line
+
+
 def test_a_refusal_names_its_backend_once() -> None:
     named = "backend 'adadecode': option 'shortlist' needs trained heads"
     assert by_backend("adadecode", named) == named
@@ -196,3 +205,18 @@ def test_a_key_at_the_wrong_place_is_told_the_right_one(key: str, place: str) ->
     with pytest.raises(UserError) as caught:
         parse_experiment(content, "f.yaml", wiring.known())
     assert str(caught.value) == f"f.yaml: {key}: unknown key; {place}"
+
+
+def test_drawings_are_no_sentences_and_sentences_no_drawings(tmp_path: Path) -> None:
+    """By what the network reads: a checkpoint of one's own takes what it was made for."""
+    own = shutil.copytree(models.BUNDLED["demo-sentiment"], tmp_path / "own")
+    labels: dict[str, Any] = {"backends": ["classifier"], "workloads": ["sentiment"]}
+    dry_run(tmp_path, **labels, model=str(own))
+    told = refusal(tmp_path, **labels | {"workloads": ["shapes"]}, model=str(own))
+    line = f"model '{own}' takes sentences; workload 'shapes' has drawings; expected"
+    assert told == f"{line} model 'demo-shapes' or workload 'sentiment'"
+    told = refusal(tmp_path, **labels, model="demo-shapes")
+    assert "'demo-shapes' takes drawings; workload 'sentiment' has sentences; expected" in told
+    both = {"model": [str(own), "demo-shapes"], "workloads": ["sentiment", "shapes"]}
+    told = refusal(tmp_path, **labels | both)
+    assert told.endswith("workload 'shapes' has drawings; run these models apart")

@@ -110,6 +110,16 @@ def test_a_stage_that_keeps_dying_is_given_up_in_one_line(monkeypatch: pytest.Mo
             "option 'stages': 4 for ramps after [2, 4]; expected at most 3",
         ),
         (
+            {"stages": 8},
+            "option 'stages': 8 for ramps after [3, 4] (the calibration's, since 'layers' is auto);"
+            " expected at most 3, or more 'layers'",
+        ),
+        ({"stages": 12}, "(the calibration's, since 'layers' is auto); expected at most 3\n"),
+        (
+            {"stages": 8, "threshold": 0.9},
+            "option 'stages': 8 for ramps after [2, 4, 6] (since 'layers' is auto); expected at",
+        ),
+        (
             {"layers": [2], "threshold": 1.0},
             "option 'stages': 2 for no ramp that can be passed; expected at most 1",
         ),
@@ -124,7 +134,7 @@ def test_a_stage_that_keeps_dying_is_given_up_in_one_line(monkeypatch: pytest.Mo
 def test_bad_options_are_one_line(options: dict[str, Any], told: str) -> None:
     with pytest.raises(UserError) as found:
         check_options("tetris", options, models.resolve(MODEL))
-    assert told in str(found.value)
+    assert told in f"{found.value}\n"
     assert len(str(found.value).splitlines()) == 1
 
 

@@ -80,7 +80,7 @@ def test_the_second_stage_trains_the_ramps_alone() -> None:
         types=1,
         classes=2,
     )
-    network = BertClassifier(shape, 2).eval()
+    network = BertClassifier(shape, (1, 2)).eval()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     recipe = replace(SENTIMENT, ramp_rows=128, batch=16, ramp_epochs=3)
 

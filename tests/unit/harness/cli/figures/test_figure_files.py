@@ -213,6 +213,8 @@ FORECAST: dict[str, Any] = {"measure": "survival", "drift": "wave"}
           "ratios": []}, "figures[0].window_s: expected a number of at least 0.1, got 0.0001"),
         ({"measure": "price", "rate": 5, "settings": {"cluster": [{"fast": 1}, {"fast": 2}]}},
          "several clusters, batches or copies: only of goodput"),
+        ({"settings": {"cluster": {"fast": 3}, "copies": [4, 8]}},
+         "copies: 4 pipelines on at most 3 devices of a kind; expected at most 3"),
         ({"settings": {"cluster": {"fast": 3}, "model": "no.yaml"}}, "no.yaml: cannot be read"),
     ],
 )  # fmt: skip

@@ -111,7 +111,7 @@ def test_the_highest_rate_that_may_be_tried_is_tried_once() -> None:
     one = searched(server, slo=Slo(e2e_ms=7000), requests=60, most_requests=2000)
     assert one.first.ended == "more requests were needed than may be"
     assert [load.rate for load in server.asked] == [None, 14.27]
-    assert one.first.limit.endswith("'limits: prompts' is 2,000; 14.27/s held")
+    assert one.first.limit.endswith("'limits: prompts' allows 2,000; 14.27/s held")
 
 
 class DisturbedServer(VirtualServer):

@@ -15,7 +15,7 @@ from harness.cli.goodput.probing import ProbedLoad, Prober
 from harness.cli.goodput.search_run import SearchedSystems, tell
 from harness.cli.goodput.searching import SystemSearch
 from harness.core.errors import UserError
-from harness.core.nouns import Slo
+from harness.core.nouns import Slo, Workload
 from harness.experiment.choices import WorkloadChoice
 from tests.support.results.virtual_server import SETTINGS, SYSTEM, VirtualServer, searched
 
@@ -86,18 +86,31 @@ def test_a_probe_that_would_be_too_short_is_not_run() -> None:
     one = searched(server, slo=Slo(e2e_ms=30_000), requests=60, most_requests=1000)
     assert one.first.found is None
     assert one.first.ended == "more requests were needed than may be"
-    assert (
-        one.first.limit == "3.33/s needs 1,998 requests; 'limits: prompts' is 1,000; 1.665/s held"
-    )
+    told = "3.33/s needs 1,998 requests; 'limits: prompts' allows 1,000; 1.665/s held"
+    assert one.first.limit == told
     assert [load.rate for load in server.asked] == [None, 1.665], "the highest that may be tried"
 
 
-def test_bundled_prompts_have_a_limit_of_their_own() -> None:
-    bundled = dataclasses.replace(SYSTEM.workload.workload, source="bundled")
-    system = dataclasses.replace(SYSTEM, workload=WorkloadChoice(bundled, 8))
-    settings = dataclasses.replace(SETTINGS, slo=Slo(e2e_ms=30_000), most_bundled=600)
+@pytest.mark.parametrize(
+    ("rows", "options", "bundled_rows", "told"),
+    [
+        (None, {}, 600, "bundled_rows' allows 600"),
+        (None, {"mix": "1:1"}, 600, "bundled_rows' allows 150"),
+        (None, {"prompt_limit": 100}, 603, "bundled_rows' allows 150"),
+        (100, {"mix": "1:1"}, 600, "prompts' allows 1,000"),
+    ],
+)
+def test_a_probe_makes_no_more_bundled_rows_than_may_be(
+    rows: int | None, options: dict[str, Any], bundled_rows: int, told: str
+) -> None:
+    """A selection makes four rows for each that it draws, and of `rows` all probes ask."""
+    workload = Workload("gsm8k", "bundled", rows=rows, options=options)
+    system = dataclasses.replace(SYSTEM, workload=WorkloadChoice(workload, 8))
+    settings = dataclasses.replace(
+        SETTINGS, slo=Slo(e2e_ms=30_000), requests=60, most_requests=1000, most_bundled=bundled_rows
+    )
     one = SystemSearch(cast(Prober, VirtualServer()), system, settings).searched()
-    assert one.first.limit.endswith("'limits: bundled_rows' is 600")
+    assert one.first.limit.split("'limits: ")[1].split(";")[0] == told
 
 
 def test_a_system_that_misses_at_any_load_is_not_searched_for_hours() -> None:

@@ -10,11 +10,14 @@ import pytest
 from harness.cli.goodput import sweeping
 from harness.cli.goodput.probing import RefusedProbeError
 from harness.cli.goodput.sweeping import SweptSystem
+from harness.core.nouns import Workload
+from harness.experiment.choices import WorkloadChoice
+from harness.experiment.limits import Limits
 
 FASTEST = 30.0
 """Requests per second that the client can send."""
 EXPERIMENT: Any = SimpleNamespace(
-    sweep=SimpleNamespace(points=8), requests=8, limits=SimpleNamespace(prompts=10_000)
+    sweep=SimpleNamespace(points=8), requests=8, limits=Limits(prompts=10_000)
 )
 
 
@@ -39,7 +42,8 @@ def system(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(
         "harness.cli.goodput.sweeping.latency.arrival_rate_per_s", lambda found: found.scheduled_ns
     )
-    return SimpleNamespace(label=lambda: "fast, gsm8k")
+    choice = WorkloadChoice(Workload("gsm8k", "bundled", options={"mix": "1:1"}), 8)
+    return SimpleNamespace(label=lambda: "fast, gsm8k", workload=choice)
 
 
 def test_a_late_client_is_no_saturation_of_the_system(system: Any) -> None:
@@ -49,6 +53,15 @@ def test_a_late_client_is_no_saturation_of_the_system(system: Any) -> None:
     assert ended == "the client was late at 40/s: more cannot be asked here"
     swept = SweptSystem(system, points, ended)
     assert swept.line().startswith("fast, gsm8k: kept up with 20/s and less; ")
+
+
+def test_a_sweep_makes_no_more_bundled_rows_than_may_be(system: Any) -> None:
+    prober: Any = LateProber()
+    few: Any = SimpleNamespace(
+        sweep=EXPERIMENT.sweep, requests=200, limits=Limits(bundled_rows=400)
+    )
+    ended = sweeping._search(prober, system, few, [])
+    assert ended.endswith("'limits: bundled_rows' allows 100"), ended
 
 
 def test_a_refusal_costs_its_own_system_alone(system: Any, monkeypatch: pytest.MonkeyPatch) -> None:
