@@ -53,6 +53,14 @@ def test_heads_that_the_kernels_cannot_take_are_refused_before_anything_is_loade
     backends.warnings(name, model, {**options, "kernels": "torch"})
 
 
+@pytest.mark.parametrize("replay", ["demo", {"exits": {0.5: 0.5}, "acceptance": 0.9}])
+@pytest.mark.parametrize("name", ["adadecode", "own-early-exit"])
+def test_one_layer_has_nothing_to_leave_at(name: str, replay: Any, tmp_path: Path) -> None:
+    line = f"^backend '{name}': a model of 1 layer has no exit before its end$"
+    with pytest.raises(UserError, match=line):
+        backends.warnings(name, small_shape(tmp_path, num_hidden_layers=1), {"replay": replay})
+
+
 @pytest.mark.parametrize(
     "changes", [{"hidden_act": "gelu"}, {"rope_scaling": {"rope_type": "yarn", "factor": 4}}]
 )
