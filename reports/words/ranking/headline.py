@@ -40,9 +40,7 @@ def headline(
     which nothing is held against the next best.
     """
     real = [v for v in variants if not v.is_replay]
-    if not real:
-        return _ranking(cells, variants, why_no_speedup, quality, samples)
-    if len(real) == len(variants):
+    if len(real) in (0, len(variants)):
         return _ranking(cells, variants, why_no_speedup, quality, samples)
     names = ", ".join(v.label for v in variants if v.is_replay)
     apart = f"Not ranked, for their decisions were replayed: {names}."
