@@ -139,8 +139,11 @@ def test_what_no_memory_can_hold_is_refused_before_it_is_made(
     )
     with pytest.raises(UserError, match=line):
         resolved({"shape": "llama-3.1-8b"}, backends=["autoregressive"], dtype="bfloat16")
-    with pytest.raises(UserError, match=r"needs 29.9 GiB for its weights in float32"):
+    with pytest.raises(UserError, match=r"29.9 GiB for its weights in float32 .*; fewer 'layers'"):
         resolved({"shape": "llama-3.1-8b"}, backends=["autoregressive"], dtype="float32")
+    half = {"shape": "llama-3.1-8b", "layers": 15}
+    with pytest.raises(UserError, match=r"; 'dtype: bfloat16' needs 8\.1 GiB, fewer 'layers'"):
+        resolved(half, backends=["autoregressive"], dtype="float32")
     monkeypatch.setattr(gpu, "memory_total", lambda: [80 * 2**30, 10 * 2**30])
     with pytest.raises(UserError, match=r"has 10\.0 GiB of GPU memory"):
         resolved({"shape": "llama-3.1-8b"}, backends=["autoregressive"], dtype="bfloat16")
