@@ -62,6 +62,27 @@ def test_one_layer_has_nothing_to_leave_at(name: str, replay: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("name", "options", "rates", "supposed"),
+    [
+        ("adadecode", {}, {}, True),
+        ("adadecode", {}, {"acceptance": 1}, False),
+        ("adadecode", {"verify": False}, {}, False),
+        ("tetris", {"verify": True}, {}, True),
+        ("tetris", {}, {}, False),
+        ("own-early-exit", {}, {}, False),
+    ],
+)
+def test_rates_that_leave_open_how_many_predictions_stand_are_told(
+    name: str, options: dict[str, Any], rates: dict[str, Any], supposed: bool, tmp_path: Path
+) -> None:
+    """Where they are verified, so that it decides what is paid."""
+    replay = {"exits": {0.5: 0.5}, **rates}
+    found = backends.warnings(name, small_shape(tmp_path), {"replay": replay, **options})
+    line = f"backend '{name}': option 'replay': the rates have no 'acceptance', and 1 is taken:"
+    assert [one.startswith(line) for one in found if "acceptance" in one] == [True] * supposed
+
+
+@pytest.mark.parametrize(
     "changes", [{"hidden_act": "gelu"}, {"rope_scaling": {"rope_type": "yarn", "factor": 4}}]
 )
 def test_what_the_engine_does_not_compute_is_refused_as_bad_input(
