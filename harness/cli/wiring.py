@@ -90,7 +90,7 @@ def _pinned_model(model: Model, experiment: Experiment, weights: bool) -> tuple[
     """The model with its checksum and a concrete dtype, and its folder."""
     model = replace(model, dtype=preferred_dtype() if model.dtype == "auto" else model.dtype)
     if model.shape and weights:
-        refuse_too_large(model)
+        refuse_too_large(model, [(choice.name, choice.options) for choice in experiment.backends])
         _refuse_unfit(model, experiment)
     directory = models.resolve(model, weights=weights, cache_gib=experiment.limits.cache_gib)
     checksum = models.checksum(directory)

@@ -182,7 +182,9 @@ def _refused(trials: Sequence[Trial]) -> str | None:
         refuse_unscorable(trials)
         for model in models_run:
             if model.shape:
-                refuse_too_large(model)
+                refuse_too_large(
+                    model, [(t.backend, t.options) for t in trials if t.model == model]
+                )
         wiring.warnings(trials)
     except UserError as error:
         return str(error)
