@@ -222,6 +222,6 @@ def test_what_a_backend_does_not_take_is_refused_before_it_is_made(
     small = small_shape(tmp_path, **changes)
     where = f"{small.name}: .*" if changes else ""
     with pytest.raises(UserError, match=f"{where}{said}") as refused:
-        resolved({"shape": small.name}, backends=["vllm", backend])
+        resolved({"shape": small.name}, backends=[backend, "vllm"])
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "cache" / "decodebench" / "shapes").exists()
