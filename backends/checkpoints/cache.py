@@ -3,6 +3,7 @@ answers that trainings have in common."""
 
 from __future__ import annotations
 
+import difflib
 import re
 import shutil
 from collections.abc import Sequence
@@ -51,8 +52,9 @@ def choose(found: Sequence[Kept], name: str | None) -> list[Kept]:
     there is none."""
     chosen = [one for one in found if name in (None, one.name, one.short_name)]
     if name is not None and not chosen:
-        known = {n for one in found for n in (one.name, one.short_name)}
-        hint = nearest(name, known) if known else "the cache is empty"
+        known = [n for one in found for n in (one.name, one.short_name)]
+        hint = "'decodebench cache' lists what is" if known else "the cache is empty"
+        hint = nearest(name, known) if difflib.get_close_matches(name, known) else hint
         raise UserError(f"cache: nothing is called '{name}'; {hint}")
     return chosen
 

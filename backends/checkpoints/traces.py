@@ -96,6 +96,17 @@ def open_method(
     return found
 
 
+def supposed(replay: str | Mapping[str, Any] | None, backend: str) -> list[str]:
+    """That rates without an acceptance suppose that every early prediction stands: a line, for a
+    backend that verifies them."""
+    if not isinstance(replay, Mapping) or replay.get("acceptance") is not None:
+        return []
+    return [
+        f"backend '{backend}': option 'replay': the rates have no 'acceptance', and 1 is taken: "
+        "every early prediction stands"
+    ]
+
+
 def files(options: Mapping[str, Any], backend: str, method: str | None = None) -> list[Path]:
     """The file that a backend replays, for its trials' keys. Raises `UserError`."""
     found = find_trace(options["replay"], backend, method)

@@ -13,6 +13,7 @@ from backends.early_exit.calibration.files import AUTO
 from backends.early_exit.plan import ExitPlan
 from backends.early_exit.policy import PREFIX
 from backends.engine.model.architecture import EngineError, check_full_attention
+from backends.vllm.shapes import check_head_size
 from harness.core.errors import UserError
 
 MIXED, SEPARATE = "mixed", "separate"
@@ -33,12 +34,13 @@ class ExitOptions(ExitPlan):
         return ExitOptions(self.model_dir, settings | dict(options))
 
     def check(self) -> None:
-        """Raise `UserError` for quantised weights, for layers that do not see the whole text,
-        and for heads or a classifier that do not fit."""
+        """Raise `UserError` for quantised weights, for layers that do not see the whole text, for
+        attention heads that no kernel takes, and for exit heads or a classifier that do not fit."""
         try:
             check_full_attention(self.model_dir)
         except EngineError as error:
             raise UserError(f"{PREFIX}: {error}") from None
+        check_head_size(self.NAME, self.model_dir, self.settings["engine"])
         super().check()
 
     def warnings(self) -> list[str]:

@@ -91,6 +91,11 @@ class AdaDecode(EngineBackend):
         return [*heads, *traces.files(options, NAME)]
 
     @classmethod
+    def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
+        """That rates suppose more than they say."""
+        return traces.supposed(options["replay"], NAME) if options["verify"] else []
+
+    @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for heads, exit layers, a trace and sizes that do not fit the model."""
         replay = options["replay"]

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from backends.engine.segments.fills import ExitRates
     from backends.own.backend import Loaded
 
-PREFIX = "backend 'adadecode': option"
+BACKEND = "backend 'adadecode':"
+PREFIX = f"{BACKEND} option"
 PAPER_GAMMA = 0.75
 EIGHT_BITS = "fp8"
 
@@ -46,7 +47,7 @@ class ExitQuestion:
     """What the options say of the exits, and what is left open.
 
     Raises `UserError` for layers that there are not, for a shortlist that cannot be, and for a
-    trace that lacks what is asked of it.
+    trace or rates that lack what is asked of them.
 
     Args:
         shape: of the model.
@@ -63,6 +64,8 @@ class ExitQuestion:
         source: TraceSource | None,
     ) -> None:
         self._depth, self._source, self.gamma = shape.layers, source, options["gamma"]
+        if self._depth < 2:
+            raise UserError(f"{BACKEND} a model of 1 layer has no exit before its end")
         self._check_shortlist(options["shortlist"], shape.vocabulary, trained)
         available = tuple(range(1, self._depth)) if trained is None else trained
         self.asked: tuple[int, ...] | None = None
@@ -92,8 +95,10 @@ class ExitQuestion:
 
     def _fit_source(self, source: TraceSource, available: Sequence[int]) -> None:
         mapped = played.own_layers(source, self._depth)
+        if not mapped:
+            raise UserError(f"{PREFIX} 'replay': the rates have no 'exits'")
         self.candidates = tuple(layer for layer in mapped if layer in available)
-        if mapped and not self.candidates and self.asked is None:
+        if not self.candidates and self.asked is None:
             raise UserError(
                 f"{PREFIX} 'replay': the exits of the trace come to layers {list(mapped)}, and the "
                 f"heads are for {list(available)}; give exit_layers"

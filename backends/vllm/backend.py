@@ -148,9 +148,9 @@ class VllmBackend(Backend):
 
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
-        """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's, and
-        for a trace that cannot be read."""
-        check_engine(cls.NAME, options["engine"], PLAIN_ARGUMENTS)
+        """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's, for
+        heads that no kernel takes, and for a trace that cannot be read."""
+        check_engine(cls.NAME, options["engine"], PLAIN_ARGUMENTS, model_dir)
         if options["replay"] is not None:
             traces.open_source(options["replay"], cls.NAME)
 

@@ -1,12 +1,17 @@
-"""Whether a checkpoint's matrices are of the sizes that its ``config.json`` gives."""
+"""Whether vLLM can take the sizes that a checkpoint's ``config.json`` gives, and whether its
+matrices are of them."""
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
+import os
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from harness.core.errors import UserError
+from harness.core.errors import UserError, runs_elsewhere
 
 _AS_IT_LIES = (None, "auto", "hf", "safetensors")
 """Load formats by which vLLM reads a checkpoint's own tensors."""
@@ -16,6 +21,89 @@ _NO_SIZES = {
 """Fields of a configuration that no tensor's shape depends on."""
 _QUANTISED = "hf_quant_config.json"
 """Says so beside a configuration that does not."""
+
+_USUAL_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Sizes that vLLM lists for its attention on a CPU. Its kernel takes more; asking it takes
+seconds."""
+_LARGEST_HEAD = 1024
+"""Of those that are asked about."""
+
+
+def check_head_size(backend: str, model_dir: Path | None, engine: Mapping[str, Any]) -> None:
+    """Raise `UserError` for heads that vLLM's attention on this CPU does not take, which it says
+    only in its first step. Of the families that our own engine knows.
+
+    Args:
+        backend: begins the error line.
+        model_dir: folder of the ``config.json``; none is checked without.
+        engine: arguments of vLLM's `EngineArgs`; none is checked that reads another configuration.
+    """
+    from backends.engine.model.architecture import EngineError, read_architecture
+
+    if model_dir is None or runs_elsewhere() or {"hf_overrides", "hf_config_path"} & set(engine):
+        return
+    try:
+        size = read_architecture(model_dir).head_dim
+    except EngineError:
+        return
+    if size in _USUAL_HEADS or size > _LARGEST_HEAD:
+        return
+    taken = _cpu_head_sizes()
+    if taken and size not in taken:
+        raise UserError(
+            f"backend '{backend}': {model_dir / 'config.json'}: head_dim {size}: vLLM's attention "
+            f"on a CPU has no kernel for such heads; expected one of {', '.join(map(str, taken))}"
+        )
+
+
+@functools.cache
+def _cpu_head_sizes() -> tuple[int, ...] | None:
+    """Ascending; None where vLLM does not run on a CPU, or does not tell."""
+    # importing vLLM sets up logging, signals and threads, which an engine's own process is for
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawned) as pool:
+        try:
+            return pool.submit(_asked_head_sizes).result()
+        except Exception:  # another vLLM than this was written for: its start will say it
+            return None
+
+
+def _asked_head_sizes() -> tuple[int, ...] | None:
+    """The same, of the kernel: its metadata are made for a head size, or there is none for it."""
+    from backends.vllm.arguments import set_environment
+
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 2)  # what vLLM says as it is imported is no remark on the run
+    set_environment(None)
+    import torch
+    from vllm import _custom_ops as ops
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return None
+    current_platform.import_kernels()
+    ends = torch.tensor([0, 1], dtype=torch.int32)
+
+    def takes(size: int) -> bool:
+        try:
+            ops.cpu_attn_get_scheduler_metadata(
+                num_reqs=1,
+                num_heads=1,
+                num_kv_heads=1,
+                head_dim=size,
+                seq_lens=ends[1:],
+                dtype=torch.float32,
+                query_start_loc=ends,
+                causal=True,
+                sliding_window_size=-1,
+                isa="vec16" if size % 32 else "vec",  # built for every processor
+                enable_kv_split=False,
+            )
+        except RuntimeError as error:
+            return "Unsupported CPU attention" not in str(error)
+        return True
+
+    return tuple(filter(takes, range(1, _LARGEST_HEAD + 1)))
 
 
 def check_shapes(arguments: Mapping[str, Any]) -> None:

@@ -139,7 +139,7 @@ class VllmSpeculative(VllmBackend):
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that go against one another, a method that cannot run here
         and a draft model that does not fit."""
-        check_engine(NAME, options["engine"], ARGUMENTS)
+        check_engine(NAME, options["engine"], ARGUMENTS, model_dir)
         where = f"{PREFIX} 'speculative'"
         check_speculative(where, options["speculative"], GIVEN)
         if options["speculative"].get("rejection_sample_method") == SYNTHETIC:

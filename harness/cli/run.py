@@ -15,6 +15,7 @@ from harness.cli.asked.beforehand import (
     replayed,
     too_long,
     traces,
+    uncompared,
 )
 from harness.cli.cells.outcome import raise_refusal, tell_results, trials_by_status
 from harness.cli.cluster.place import Cluster
@@ -207,6 +208,7 @@ def _resolved(experiment: Experiment, wanted: Wanted) -> tuple[Experiment, list[
     _warn(wiring.warnings(asked))
     _warn(too_long(asked))
     _warn(replayed(asked))
+    _warn(uncompared(experiment.trials(), experiment.reference))
     return experiment, trials
 
 

@@ -13,16 +13,16 @@ from typing import Any
 import backends
 import workloads
 from backends.checkpoints import models
-from backends.checkpoints.shapes.folder import outline, read_shape
-from backends.checkpoints.shapes.making import GIB
+from backends.checkpoints.shapes.folder import outline
 from backends.classifiers.inputs import check_inputs
+from harness.cli.asked.memory import refuse_too_large
 from harness.core.errors import UserError, runs_elsewhere
 from harness.core.files import MIB
 from harness.core.nouns import Load, Model, Trial, Workload, canonical_json
 from harness.core.processes.processor import multiplies_bfloat16
 from harness.experiment.choices import WorkloadChoice
 from harness.experiment.config import Experiment, Known
-from harness.measure.machine import gpu, meters
+from harness.measure.machine import gpu
 from harness.measure.sweep import by_backend
 from results.registry import METRICS
 from results.traces import rates
@@ -38,8 +38,6 @@ from workloads.readers import Budget
 
 Engine = tuple[str, Model, Mapping[str, Any]]
 """A backend's name, its model and its options."""
-ENGINE_ROOM_BYTES = 3 * GIB // 2
-"""What an engine needs beside the weights: torch, vLLM, the KV of a few requests."""
 
 
 def known() -> Known:
@@ -93,27 +91,12 @@ def _pinned_model(model: Model, experiment: Experiment, weights: bool) -> tuple[
     """The model with its checksum and a concrete dtype, and its folder."""
     model = replace(model, dtype=preferred_dtype() if model.dtype == "auto" else model.dtype)
     if model.shape and weights:
-        refuse_too_large(model)
+        refuse_too_large(model, [(choice.name, choice.options) for choice in experiment.backends])
         _refuse_unfit(model, experiment)
     directory = models.resolve(model, weights=weights, cache_gib=experiment.limits.cache_gib)
     checksum = models.checksum(directory)
     _refuse_change(f"model '{model.label()}'", model.checksum, checksum)
     return replace(model, checksum=checksum), directory
-
-
-def refuse_too_large(model: Model) -> None:
-    """Raise `UserError` for a shape whose weights the machine cannot hold, before they are made."""
-    shape = read_shape(model)
-    weights = shape.sizes.parameters * (4 if model.dtype == "float32" else 2)
-    on_gpu = gpu.memory_total()
-    has = min(on_gpu) if on_gpu else meters.total_memory()
-    if weights + ENGINE_ROOM_BYTES > has and not runs_elsewhere():
-        kind = "GPU memory" if on_gpu else "memory"
-        raise UserError(
-            f"model '{model.label()}': needs {weights / GIB:.1f} GiB for its weights in "
-            f"{model.dtype} and about {ENGINE_ROOM_BYTES / GIB:.1f} GiB beside them, and this "
-            f"machine has {has / GIB:.1f} GiB of {kind}; fewer 'layers' need less"
-        )
 
 
 def _refuse_unfit(model: Model, experiment: Experiment) -> None:

@@ -61,6 +61,9 @@ def _no_plain(one: Drafting) -> str:
     name = engine(one.cell)
     if not name:
         return "it is not known which backend decodes plainly on this engine"
+    if one.is_apart:
+        which = "does not replay" if one.cell.variant.is_replay else "replays"
+        return f"{name} {which}, and replays are compared with replays alone"
     return f"there is no one cell of {name}, plain decoding on this engine, to compare with"
 
 

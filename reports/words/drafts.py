@@ -21,6 +21,8 @@ class Drafting(NamedTuple):
     """None where it was not run, or not so that the two can be compared."""
     metric: str = ""
     """The speed-up that is paired with it; empty where none is."""
+    is_apart: bool = False
+    """Plain decoding was run, and of the two one alone replays."""
 
     @property
     def measured(self) -> float | None:
@@ -74,19 +76,19 @@ def drafting(seen: Overview) -> list[Drafting]:
 
 def _beside_plain(seen: Overview, cell: Cell) -> Drafting:
     name = engine(cell)
+    plain = [c for c in seen.cells if c.variant.backend == name and c.place == cell.place]
+    is_apart = bool(plain) and all(c.variant.is_replay != cell.variant.is_replay for c in plain)
     found = [
         other
-        for other in seen.cells
-        if other.variant.backend == name
-        and other.place == cell.place
-        and other.variant.is_replay == cell.variant.is_replay
+        for other in plain
+        if other.variant.is_replay == cell.variant.is_replay
         and all(other.metrics[key] == cell.metrics[key] for key in _ALIKE)
         and arithmetic(other) == arithmetic(cell)
     ]
     # pairs are made with the first variant that was listed
     found = [other for other in found if other.variant.index == found[0].variant.index]
     if len(found) != 1 or not found[0].is_measured:
-        return Drafting(cell, None)
+        return Drafting(cell, None, is_apart=is_apart)
     metric = "speedup_native" if name == NATIVE else "speedup" * found[0].variant.is_reference
     if metric and cell.value(metric) is None:
         # another machine's, or of other requests: what cannot be paired predicts nothing either

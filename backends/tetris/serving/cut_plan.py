@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from backends.checkpoints.traces import supposed
 from backends.early_exit.calibration.files import AUTO
 from backends.early_exit.plan import ExitPlan
 from backends.early_exit.policy import NEVER
@@ -49,6 +50,11 @@ class CutPlan(ExitPlan):
                 f"{self.prefix}: option 'verify' has no meaning with "
                 f"'{option}: {str(self.settings[option]).lower()}'"
             )
+
+    def warnings(self) -> list[str]:
+        """As `ExitPlan.warnings`, and that rates suppose more than they say."""
+        replay = self.settings["replay"] if self.settings["verify"] else None
+        return super().warnings() + supposed(replay, NAME)
 
     def cuts(self) -> tuple[int, ...]:
         """Layers behind which a stage ends: of those after which confidence may be asked the

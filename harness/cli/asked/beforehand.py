@@ -84,6 +84,20 @@ def replayed(trials: Sequence[Trial]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def uncompared(trials: Sequence[Trial], reference: str) -> list[str]:
+    """A line where trials replay and none of the reference does: nothing is paired with them."""
+    replays = {trial.backend for trial in trials if trial.replays}
+    if not replays or reference in replays:
+        return []
+    hint = "give it a 'replay' too (as 'replay: demo')"
+    if "replay" not in backends.load_class(reference).OPTIONS:
+        hint = "make one that replays the reference"
+    return [
+        f"the reference '{reference}' does not replay, and replays are compared with replays "
+        f"alone: {hint}, or no replay is compared with anything"
+    ]
+
+
 def _longer(prompts: Sequence[MeasuredPrompt], trial: Trial, most: int) -> Iterator[str]:
     longer = [p for p in prompts if len(p.token_ids) + p.longest(trial.max_new_tokens) > most]
     if not longer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,6 +15,7 @@ from harness.core.errors import UserError
 
 if TYPE_CHECKING:
     from results.compare.lossless.verdicts import BackendText
+    from results.store.records import StoredTrial
 
 EXIT_CODES = {"lossy": 1, "unknown": 3}
 """By verdict on a backend that promises to be lossless."""
@@ -33,9 +35,7 @@ def lossless(directory: RunDir, as_json: AsJson = False) -> None:
     stored = results.load(directory)
     found = text_verdicts(stored)
     if all(one.is_reference for one in found):
-        raise UserError(
-            f"{directory}: nothing to compare: no two backends that ended well, or no reference"
-        )
+        raise UserError(f"{directory}: {_why_none(stored.stored)}")
     if as_json:
         for one in found:
             print(json.dumps(dataclasses.asdict(one), allow_nan=False))
@@ -51,6 +51,17 @@ def lossless(directory: RunDir, as_json: AsJson = False) -> None:
     promised = {one.verdict for one in found if one.promised is True and not one.is_reference}
     if code := next((code for verdict, code in EXIT_CODES.items() if verdict in promised), 0):
         raise typer.Exit(code)
+
+
+def _why_none(stored: Sequence[StoredTrial]) -> str:
+    """Why no text is compared with another."""
+    from results.compare.pairing import variant
+
+    ended = [one.record for one in stored if one.record.status == "ok"]
+    real = {variant(r.trial.backend, r.trial.options) for r in ended if not r.is_replay}
+    if len(real) < 2 and any(record.is_replay for record in ended):
+        return "decisions were replayed: answers are chance, there is no text to compare"
+    return "nothing to compare: no two backends that ended well, or no reference"
 
 
 def _cells(one: BackendText) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ import backends
 from backends.checkpoints import models
 from harness.cli import wiring
 from harness.cli.asked.beforehand import refuse_unscorable
+from harness.cli.asked.memory import refuse_too_large
 from harness.cli.pins import Pins
 from harness.cli.session import open_session
 from harness.core.errors import UserError
@@ -181,7 +182,9 @@ def _refused(trials: Sequence[Trial]) -> str | None:
         refuse_unscorable(trials)
         for model in models_run:
             if model.shape:
-                wiring.refuse_too_large(model)
+                refuse_too_large(
+                    model, [(t.backend, t.options) for t in trials if t.model == model]
+                )
         wiring.warnings(trials)
     except UserError as error:
         return str(error)

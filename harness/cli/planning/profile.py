@@ -89,8 +89,8 @@ def _told(
 ) -> dict[str, Any]:
     """The profile, its times by kind of device."""
     from backends.checkpoints import models
+    from harness.cli.asked.memory import refuse_too_large
     from harness.cli.planning.label_profile import is_classifier, measured_labels
-    from harness.cli.wiring import refuse_too_large
 
     if chosen.shape:
         refuse_too_large(chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from backends import load_class
 from harness.core.errors import UserError, nearest
 from harness.core.nouns import REPLAYED, canonical_json, to_json
 
@@ -107,6 +109,7 @@ def _with_options(
         name, mark, value = text.partition("=")
         if not mark:
             raise UserError(f"--option: expected NAME=VALUE, got '{text}'")
+        _check_option(name, found)
         values = list(dict.fromkeys(_text(s.record.trial.options.get(name)) for s in found))
         if value not in values:
             raise UserError(f"--option: no variant with {text}; {name} is {' or '.join(values)}")
@@ -117,6 +120,16 @@ def _with_options(
         told = "; ".join(_telling(s.record.trial.options, every) for s in every)
         raise UserError(f"{directory}: several variants; give --option NAME=VALUE: {told}")
     return list(found)
+
+
+def _check_option(name: str, found: Sequence[StoredTrial]) -> None:
+    """Raise `UserError` for a name that is no option of the trials' backend."""
+    known = {given for stored in found for given in stored.record.trial.options}
+    if name not in known:
+        with contextlib.suppress(UserError):  # a backend that is no longer there
+            known |= set(load_class(found[0].record.trial.backend).OPTIONS)
+    if known and name not in known:
+        raise UserError(f"--option: no option '{name}'; {nearest(name, known)}")
 
 
 def _telling(options: Any, all_: Iterable[StoredTrial]) -> str:

@@ -40,15 +40,18 @@ def headline(
     which nothing is held against the next best.
     """
     real = [v for v in variants if not v.is_replay]
-    if not real:
-        return _ranking(cells, variants, why_no_speedup, quality, samples)
-    if len(real) == len(variants):
+    if len(real) in (0, len(variants)):
         return _ranking(cells, variants, why_no_speedup, quality, samples)
     names = ", ".join(v.label for v in variants if v.is_replay)
     apart = f"Not ranked, for their decisions were replayed: {names}."
     if not any(v.is_reference for v in real):
         return f"The reference was not run with its own decisions, so nothing is ranked. {apart}"
     own = [cell for cell in cells if not cell.variant.is_replay]
+    if all(v.is_reference for v in real) and any(cell.is_measured for cell in own):
+        return (
+            "Only the reference was run with its own decisions, and replays are compared with "
+            f"replays alone. {apart}"
+        )
     return f"{_ranking(own, real, why_no_speedup, quality, samples)} {apart}"
 
 

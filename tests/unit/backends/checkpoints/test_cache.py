@@ -75,6 +75,9 @@ def test_clear_removes_what_is_named_and_asks_before(
     big, small = shapes
     assert run("clear", "bg-config", "--yes", monkeypatch=monkeypatch) == 2
     assert "nothing is called 'bg-config'; did you mean 'big-config'?" in capsys.readouterr().err
+    assert run("clear", "nope", "--yes", monkeypatch=monkeypatch) == 2
+    told = "nothing is called 'nope'; 'decodebench cache' lists what is"
+    assert capsys.readouterr().err.endswith(f"{told}\n")
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert run("clear", monkeypatch=monkeypatch) == 2
     assert "would remove 3 in the cache" in capsys.readouterr().err

@@ -211,6 +211,8 @@ def test_answers_of_one_token_leave_nothing_to_choose() -> None:
         ({"replay": "DENSE", "exit_layers": [4, 5]}, "4 and 5 of 8 would replay the same exit"),
         ({"replay": "SPARSE", "gamma": 0.9}, "no confidence (NaN) for the exit at 0.75"),
         ({"replay": {"exits": {"0.5": 2}}}, "option 'replay'.exits.0.5: expected a number from 0"),
+        ({"replay": {"acceptance": 0.9}}, "option 'replay': the rates have no 'exits'"),
+        ({"replay": {}, "exit_layers": [2]}, "option 'replay': the rates have no 'exits'"),
         ({"replay": 3}, "option 'replay': expected str or dict, got 3"),
         ({"replay": "DENSE", "shortlist": 10**6}, "is more than the vocabulary of"),
     ],

@@ -53,6 +53,35 @@ def test_heads_that_the_kernels_cannot_take_are_refused_before_anything_is_loade
     backends.warnings(name, model, {**options, "kernels": "torch"})
 
 
+@pytest.mark.parametrize("replay", ["demo", {"exits": {0.5: 0.5}, "acceptance": 0.9}])
+@pytest.mark.parametrize("name", ["adadecode", "own-early-exit"])
+def test_one_layer_has_nothing_to_leave_at(name: str, replay: Any, tmp_path: Path) -> None:
+    line = f"^backend '{name}': a model of 1 layer has no exit before its end$"
+    with pytest.raises(UserError, match=line):
+        backends.warnings(name, small_shape(tmp_path, num_hidden_layers=1), {"replay": replay})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "rates", "supposed"),
+    [
+        ("adadecode", {}, {}, True),
+        ("adadecode", {}, {"acceptance": 1}, False),
+        ("adadecode", {"verify": False}, {}, False),
+        ("tetris", {"verify": True}, {}, True),
+        ("tetris", {}, {}, False),
+        ("own-early-exit", {}, {}, False),
+    ],
+)
+def test_rates_that_leave_open_how_many_predictions_stand_are_told(
+    name: str, options: dict[str, Any], rates: dict[str, Any], supposed: bool, tmp_path: Path
+) -> None:
+    """Where they are verified, so that it decides what is paid."""
+    replay = {"exits": {0.5: 0.5}, **rates}
+    found = backends.warnings(name, small_shape(tmp_path), {"replay": replay, **options})
+    line = f"backend '{name}': option 'replay': the rates have no 'acceptance', and 1 is taken:"
+    assert [one.startswith(line) for one in found if "acceptance" in one] == [True] * supposed
+
+
 @pytest.mark.parametrize(
     "changes", [{"hidden_act": "gelu"}, {"rope_scaling": {"rope_type": "yarn", "factor": 4}}]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,13 @@ from tests.support.tiny_llama import CONFIG, write_tiny_llama
 
 pytest.importorskip("torch")
 
+import torch
+
+import backends
 from backends.vllm.shapes import check_shapes
 from harness.core.errors import UserError
+from harness.core.nouns import Model
+from tests.support.small_shapes import small_shape
 
 FILE = "model.safetensors"
 NARROW = {"intermediate_size": 256}
@@ -80,3 +86,33 @@ def test_numbers_that_are_packed_are_vllms_to_judge(model: Path, tmp_path: Path)
     check(tmp_path, {})
     (tmp_path / "hf_quant_config.json").write_text("{}")
     check(tmp_path, NARROW)
+
+
+@pytest.fixture
+def of_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Model]:
+    """A shape with heads of that size, in a cache of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return lambda size: small_shape(tmp_path / str(size), head_dim=size)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="of vLLM on a CPU")
+@pytest.mark.parametrize("name", ["vllm", "vllm-early-exit", "vllm-speculative"])
+def test_heads_that_no_kernel_takes_are_refused_before_anything_is_loaded(
+    name: str, of_heads: Callable[[int], Model]
+) -> None:
+    """48 is not on vLLM's own list, and runs."""
+    options = {"replay": {"acceptance": 0.5} if name == "vllm-speculative" else "demo"}
+    for size in (48, 64):
+        backends.warnings(name, of_heads(size), options)
+    for size in (120, 144):
+        with pytest.raises(UserError) as caught:
+            backends.warnings(name, of_heads(size), options)
+        line = str(caught.value)
+        assert line.startswith(f"backend '{name}': ")
+        assert f"config.json: head_dim {size}: vLLM's attention on a CPU has no kernel" in line
+        assert "expected one of 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512" in line
+
+
+def test_heads_of_another_configuration_are_not_judged(of_heads: Callable[[int], Model]) -> None:
+    overrides = {"hf_overrides": {"head_dim": 64}}
+    assert backends.warnings("vllm", of_heads(120), {"engine": overrides}) == []

@@ -139,12 +139,35 @@ def test_what_no_memory_can_hold_is_refused_before_it_is_made(
     )
     with pytest.raises(UserError, match=line):
         resolved({"shape": "llama-3.1-8b"}, backends=["autoregressive"], dtype="bfloat16")
-    with pytest.raises(UserError, match=r"needs 29.9 GiB for its weights in float32"):
+    with pytest.raises(UserError, match=r"29.9 GiB for its weights in float32 .*; fewer 'layers'"):
         resolved({"shape": "llama-3.1-8b"}, backends=["autoregressive"], dtype="float32")
+    half = {"shape": "llama-3.1-8b", "layers": 15}
+    with pytest.raises(UserError, match=r"; 'dtype: bfloat16' needs 8\.1 GiB, fewer 'layers'"):
+        resolved(half, backends=["autoregressive"], dtype="float32")
     monkeypatch.setattr(gpu, "memory_total", lambda: [80 * 2**30, 10 * 2**30])
     with pytest.raises(UserError, match=r"has 10\.0 GiB of GPU memory"):
         resolved({"shape": "llama-3.1-8b"}, backends=["autoregressive"], dtype="bfloat16")
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_kv_cache_and_a_draft_model_need_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meters, "total_memory", lambda: 12 * 2**30)
+    small, cache = {"shape": "0.1b"}, {"name": "vllm", "kv_cache_gib": 40}
+    line = (
+        r"needs 0\.2 GiB for its weights in bfloat16, 40\.0 GiB for KV \(backend 'vllm': "
+        r"kv_cache_gib\) and about 1\.5 GiB beside .* of memory; a smaller 'kv_cache_gib' or fewer"
+    )
+    with pytest.raises(UserError, match=line):
+        resolved(small, backends=[cache, {"name": "vllm", "kv_cache_gib": 1}], dtype="bfloat16")
+    large = {"shape": "llama-3.1-8b", "layers": 20}
+    drafts = {"name": "speculative", "replay": {"acceptance": 0.5}}
+    line = (
+        r"for its weights in bfloat16, 2\.3 GiB for the draft model llama-3\.2-1b \(backend 'spec"
+    )
+    with pytest.raises(UserError, match=line):
+        resolved(large, backends=["vllm", drafts], dtype="bfloat16")
+    with pytest.raises(UserError, match=r"cache_gib"):  # room for it, and none on the disk
+        resolved(large, backends=["vllm"], dtype="bfloat16", limits={"cache_gib": 1})
 
 
 def test_the_cache_may_grow_to_what_the_experiment_allows(tmp_path: Path) -> None:
@@ -199,6 +222,6 @@ def test_what_a_backend_does_not_take_is_refused_before_it_is_made(
     small = small_shape(tmp_path, **changes)
     where = f"{small.name}: .*" if changes else ""
     with pytest.raises(UserError, match=f"{where}{said}") as refused:
-        resolved({"shape": small.name}, backends=["vllm", backend])
+        resolved({"shape": small.name}, backends=[backend, "vllm"])
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "cache" / "decodebench" / "shapes").exists()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.core.nouns import REPLAYED
 from reports.cells import Cell, Overview, overview
 from reports.collect import Samples
 from reports.figures.drafts import curve
@@ -175,6 +176,23 @@ def test_without_plain_decoding_there_is_a_dash(seen: Overview, text: str) -> No
     # of two variants of our engine, five cells each; vllm decodes plainly on both workloads
     assert section(text, "drafts").count(f'title="{why}">–</span>') == 2 * len(against)
     assert shown(seen)["vllm-speculative", "draft_model", "xsum"]["Time of a step: all"].text
+
+
+@pytest.mark.parametrize(
+    ("replaying", "why"), [("speculative", "does not replay"), ("autoregressive", "replays")]
+)
+def test_plain_decoding_that_decided_otherwise_is_said_to_be_there(
+    replaying: str, why: str, tmp_path: Path
+) -> None:
+    found = [
+        dataclasses.replace(r, backend=dataclasses.replace(r.backend, provenance=REPLAYED))
+        if r.trial.backend == replaying and r.backend is not None
+        else r
+        for r in records()
+    ]
+    row = shown(written(tmp_path, found))["speculative", "draft_model", "gsm8k"]
+    undefined = row["Speed-up over plain: predicted"].undefined
+    assert undefined == f"autoregressive {why}, and replays are compared with replays alone"
 
 
 def test_pairs_need_the_reference_on_vllm_s_engine(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Model:
-    return small_shape(tmp_path / "small")
+    return small_shape(tmp_path / "small", head_dim=32)
 
 
 def said(options: dict[str, Any], model: Model) -> list[str]:

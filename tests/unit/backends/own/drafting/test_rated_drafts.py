@@ -27,7 +27,7 @@ GIVEN = {"acceptance": [0.8, 0.6, 0.3]}
 def shape(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        small = small_shape(tmp_path_factory.mktemp("target"), num_hidden_layers=8)
+        small = small_shape(tmp_path_factory.mktemp("target"), num_hidden_layers=8, head_dim=32)
         return models.resolve(small)
 
 

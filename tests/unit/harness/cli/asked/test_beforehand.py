@@ -136,6 +136,29 @@ def test_a_dry_run_tells_what_a_trace_comes_to(
     )
 
 
+@pytest.mark.parametrize(
+    ("reference", "replays", "hint"),
+    [
+        ({"name": "autoregressive"}, True, "give it a 'replay' too (as 'replay: demo')"),
+        ({"name": "scripted"}, True, "make one that replays the reference"),
+        ({"name": "autoregressive", "replay": {"length": 9}}, True, None),
+        ({"name": "autoregressive"}, False, None),
+    ],
+)
+def test_replays_that_nothing_is_compared_with_are_told(
+    reference: dict[str, Any],
+    replays: bool,
+    hint: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name, rates = reference["name"], {"exits": {"0.5": 0.5}, "acceptance": 0.9}
+    other = {"name": "adadecode"} | ({"replay": rates} if replays else {})
+    _, warned = told(tmp_path, capsys, {"name": "gsm8k"}, backends=[reference, other])
+    line = f"warning: the reference '{name}' does not replay, and replays are compared with replays"
+    assert warned == [f"{line} alone: {hint}, or no replay is compared with anything"] * bool(hint)
+
+
 @pytest.mark.parametrize("limit", [0, -1, True, "9", 1.5])
 def test_a_prompt_limit_that_cannot_be_is_one_line(tmp_path: Path, limit: Any) -> None:
     entry = prompts(tmp_path, 1) | {"prompt_limit": limit}

@@ -10,6 +10,7 @@ import typer
 
 from harness.cli.cells.lossless import lossless
 from harness.core.errors import UserError
+from harness.core.nouns import REPLAYED
 from tests.support.results.report_runs import MadeUpBackend, write_run
 
 REFERENCE = MadeUpBackend("vllm", 0.01)
@@ -82,3 +83,16 @@ def test_a_length_has_rows_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_one_backend_alone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nothing to compare: no two backends"):
         lossless(run_with(tmp_path))
+
+
+@pytest.mark.parametrize("reference", [True, False])
+def test_replays_are_said_to_have_no_text(reference: bool, tmp_path: Path) -> None:
+    """Also where the reference decided for itself, which leaves it alone."""
+    names = ["adadecode"] if reference else ["vllm", "adadecode"]
+    engines = [
+        MadeUpBackend(name, 0.01, {"replay": "demo"}, provenance=REPLAYED, lossless=False)
+        for name in names
+    ]
+    folder = write_run(tmp_path, engines=[REFERENCE] * reference + engines, workloads=["gsm8k"])
+    with pytest.raises(UserError, match="decisions were replayed: answers are chance"):
+        lossless(folder)

@@ -12,8 +12,7 @@ import torch
 
 import backends
 from backends.checkpoints import models
-from harness.cli import wiring
-from harness.cli.asked import beforehand
+from harness.cli.asked import beforehand, memory
 from harness.cli.cluster.node import NodeState, NodeWorker, code_key
 from harness.cli.cluster.nodes import ClusterNode, check
 from harness.cli.pins import Pins
@@ -62,11 +61,11 @@ def test_neither_is_memory_nor_the_sandbox(monkeypatch: pytest.MonkeyPatch) -> N
         replace(trial_of(), workload=Workload("humaneval")),
     )
     with pytest.raises(UserError, match=r"and this machine has 4\.0 GiB of memory"):
-        wiring.refuse_too_large(large)
+        memory.refuse_too_large(large)
     with pytest.raises(UserError, match="no sandbox"):
         beforehand.refuse_unscorable([programs])
     with elsewhere(True):
-        wiring.refuse_too_large(large)
+        memory.refuse_too_large(large)
         beforehand.refuse_unscorable([programs])
 
 

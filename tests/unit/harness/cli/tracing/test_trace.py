@@ -122,6 +122,10 @@ def test_several_of_a_kind_have_to_be_told_apart(tmp_path: Path) -> None:
         traced(tmp_path, *ours)
     with pytest.raises(UserError, match=r"no variant with gamma=0.6; gamma is 0.[57] or 0.[57]"):
         traced(tmp_path, *ours, "--option", "gamma=0.6")
+    with pytest.raises(UserError, match=r"no option 'gama'; did you mean 'gamma'\?"):
+        traced(tmp_path, *ours, "--option", "gama=0.7")
+    with pytest.raises(UserError, match=r"no variant with max_drafts=3; max_drafts is null"):
+        traced(tmp_path, *ours, "--option", "max_drafts=3")
     with pytest.raises(UserError, match="expected NAME=VALUE, got 'gamma'"):
         traced(tmp_path, *ours, "--option", "gamma")
     traced(tmp_path, *ours, "--option", "gamma=0.7")

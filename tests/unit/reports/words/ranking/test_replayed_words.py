@@ -60,6 +60,12 @@ def test_without_a_real_reference_nothing_is_ranked(tmp_path: Path) -> None:
     assert found.startswith("The reference was not run with its own decisions, so nothing")
 
 
+def test_a_reference_that_does_not_replay_is_not_said_to_be_alone(tmp_path: Path) -> None:
+    text = words(seen(tmp_path, (REAL[0], MADE[1])))
+    why = "Only the reference was run with its own decisions, and replays are compared with replays"
+    assert text == f"{why} alone. {APART} adadecode (replayed)."
+
+
 def test_the_page_names_the_provenance_and_has_no_answers(tmp_path: Path) -> None:
     seen(tmp_path, MADE)
     page = render(results.load(tmp_path))
