@@ -14,6 +14,7 @@ from reports.numbers import counted, percent, ratio
 from reports.text import visible
 from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
+from reports.words.ranking import label_rates
 from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
 from reports.words.ranking.same import answer_words, consistency, keeps_answers
 from reports.words.speed import Speed, over_loads, speed, speed_words
@@ -134,8 +135,8 @@ def _verdict(side: _Side, span: tuple[float, float], why_no_speedup: str) -> Ver
         speed_caption = f"what {others} {'are' if variant.is_reference else 'is'} compared with"
         speed_caption += EAGER * any(cell.effective.get("enforce_eager") is True for cell in cells)
     elif found is None:
-        shown = "–"
-        speed_caption = why_no_speedup or _why_none(cells)
+        shown = label_rates.times(cells) or "–"
+        speed_caption = label_rates.caption(cells) or why_no_speedup or _why_none(cells)
     elif side.loads is not None:
         shown, speed_caption = side.loads.ends, _spread(side, found)
     else:
@@ -145,7 +146,9 @@ def _verdict(side: _Side, span: tuple[float, float], why_no_speedup: str) -> Ver
     return VerdictLine(
         variant=variant,
         speed=shown,
-        speed_tone="struck" if found is not None and not found.valid else "",
+        speed_tone="struck" * label_rates.are_void(cells)
+        if found is None
+        else "struck" * (not found.valid),
         interval=ends,
         speed_caption=speed_caption,
         strip=strip,
@@ -263,7 +266,8 @@ def _sentence(side: _Side, why_no_speedup: str) -> str:
     parts = []
     if race is not None:
         other = "the reference" if race.speedup == "speedup" else race.name
-        parts += [speed_words(side.speed, side.loads, other, why_no_speedup), race.answers(cells)]
+        faster = speed_words(side.speed, side.loads, other, why_no_speedup)
+        parts += [faster or label_rates.clause(cells), race.answers(cells)]
     if over := side.shrinking:
         loads, ends = over_loads(side.pooled), f"decode speed {over.interval}"
         times = f"{ratio(over.value)}× the reference's {ends}".rstrip()

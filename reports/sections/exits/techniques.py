@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from reports.cells import Cell, Overview
@@ -18,6 +18,7 @@ from reports.words import techniques
 from reports.words.break_even import pays_from
 from reports.words.doubts.doubt import against
 from reports.words.findings import extremes
+from reports.words.ranking.label_rates import THROUGHPUT, counted_in, rate
 
 _NOTE = (
     "Each way to leave early, with its threshold as it took effect: how alike its answers are "
@@ -46,6 +47,8 @@ def section(seen: Overview, _: Samples) -> Section | None:
     known = any(pays_from(seen, cell) is not None for cell in cells)
     place = [column.title for column in COLUMNS].index("Early-exit rate") + 1
     columns = [*COLUMNS[:place], *[_even(seen)] * known, *COLUMNS[place:]]
+    unit = f"{counted_in(cells)}/s"
+    columns = [replace(c, unit=unit) if c.title == "Throughput" else c for c in columns]
     table = build(columns, techniques.with_full(seen, cells), scope)
     words = techniques.statements(cells)
     note = _NOTE + _CALIBRATED * bool(words)
@@ -95,9 +98,13 @@ def _speed(
     small: Callable[[Cell], str],
 ) -> Column[Cell]:  # fmt: skip
     """A number that is struck through where it is not valid, for whatever reason."""
+
+    def of(cell: Cell) -> str:
+        return rate(cell) if metric == THROUGHPUT else metric
+
     return Column(
-        title, lambda cell: cell.value(metric), form, unit, help, why=_NOTHING, small=small,
-        marks=lambda cell: "struck" * (not cell.holds(metric)),
+        title, lambda cell: cell.value(of(cell)), form, unit, help, why=_NOTHING, small=small,
+        marks=lambda cell: "struck" * (not cell.holds(of(cell))),
     )  # fmt: skip
 
 
@@ -135,7 +142,7 @@ COLUMNS: tuple[Column[Cell], ...] = (
         why=lambda cell: "the reference itself" if cell.variant.is_reference else _NOTHING,
         marks=partial(_doubted, metric="rouge_l_to_full"),
     ),
-    dataclasses.replace(QUALITY_COLUMN, unit="to label", css="num", marks=_doubted),
+    replace(QUALITY_COLUMN, unit="to label", css="num", marks=_doubted),
     Column(
         "Early-exit rate", lambda cell: cell.value("early_exit_rate"), percent, "%",
         help="layer passes skipped; below: if each sequence left alone",
@@ -143,9 +150,9 @@ COLUMNS: tuple[Column[Cell], ...] = (
         small=_alone, marks=_doubted,
     ),
     _speed(
-        "Throughput", "output_tok_per_s", significant, "tokens/s",
-        "output tokens per second, and of the reference's",
-        _over_full("output_tok_per_s", "throughput_ratio"),
+        "Throughput", THROUGHPUT, significant, "tokens/s",
+        "output tokens (labels) per second, and of the reference's",
+        _over_full(THROUGHPUT, "throughput_ratio"),
     ),
     _speed(
         "Inner-token", "inner_token_latency_s", milliseconds, "ms",

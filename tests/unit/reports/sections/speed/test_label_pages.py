@@ -1,0 +1,131 @@
+"""A run of classifiers, whose answers have a rate and no tokens, on a page and in a terminal."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.cells.table import fitted
+from harness.core.nouns import Load
+from reports.cells import Overview, overview
+from reports.collect import Samples
+from reports.page import write_report
+from reports.sections import results as results_table
+from reports.sections.exits import techniques
+from reports.sections.speed import load as load_section
+from reports.sections.speed import throughput
+from reports.tables import BodyCell, Table
+from reports.words.ranking.headline import headline
+from reports.words.verdict import verdicts
+from results.rows import cells
+from tests.support.results.label_runs import REQUESTS, label_run
+
+RATES = {"classifier": 125.0, "classifier-early-exit": 250.0, "tetris-classifier": 1000 / 6}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("labels")
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return cells(label_run(folder))
+
+
+@pytest.fixture(scope="module")
+def seen(folder: Path, rows: list[dict[str, Any]]) -> Overview:
+    return overview(label_run(folder))
+
+
+def column(table: Table | None, title: str) -> dict[str, BodyCell]:
+    """Backend -> what stands under a heading, whose unit is a part of it."""
+    assert table is not None
+    heads = [head for head in (*table.groups, *table.subheads) if head.column is not None]
+    (place,) = [head.column for head in heads if f"{head.title} {head.unit}".strip() == title]
+    assert place
+    return {row.variant.backend: row.cells[place - 1] for row in table.rows}
+
+
+def test_what_counts_tokens_is_undefined(rows: list[dict[str, Any]]) -> None:
+    for cell in rows:
+        for name in ("output_tok_per_s", "goodput_tok_per_s", "tokens_per_step"):
+            assert cell[name] is None, name
+        assert cell["output_tokens"] == 0
+        assert cell["request_per_s"] == pytest.approx(RATES[cell["backend"]])
+        times = RATES[cell["backend"]] / RATES["classifier"]
+        assert cell["throughput_ratio"] == pytest.approx(times)
+
+
+def test_the_terminal_shows_labels_a_second(rows: list[dict[str, Any]]) -> None:
+    found = fitted(rows)
+    shown = [row[list(found.headings).index("labels/s")] for row in found.tables[0].rows]
+    assert shown == ["125", "250", "167"]
+    assert "tok/s" not in found.headings
+    text = {**rows[0], "model": "demo", "output_tok_per_s": 2.0}
+    mixed = fitted([*rows, text])
+    shown = [table.rows[0][list(mixed.headings).index("tok/s")] for table in mixed.tables]
+    assert shown == ["125", "2"]
+    assert "tok/s: of answers that are labels, labels/s" in mixed.notes
+
+
+def test_throughput_is_labels_a_second(seen: Overview) -> None:
+    made = results_table.section(seen, Samples())
+    shown = column(made.table, "Throughput labels/s")
+    assert {name: cell.text for name, cell in shown.items()} == {
+        "classifier": "125", "classifier-early-exit": "250", "tetris-classifier": "167",
+    }  # fmt: skip
+    told = techniques.section(seen, Samples())
+    assert told is not None
+    beside = column(told.table, "Throughput labels/s")["classifier-early-exit"]
+    assert (beside.text, beside.small) == ("250", "2.00×")
+    drawn = throughput.section(seen, Samples())
+    assert drawn.finding == (
+        "Labels per second: 125 (classifier on sentiment, closed c=1) to 250 "
+        "(classifier-early-exit on sentiment, closed c=1)."
+    )
+    (panel,) = drawn.groups[0].panels
+    assert panel.title.startswith("Labels per second by workload and backend")
+
+
+def test_labels_against_the_load(tmp_path: Path) -> None:
+    loads = [Load("closed", concurrency=number) for number in (1, 2)]
+    made = load_section.section(overview(label_run(tmp_path, loads)), Samples())
+    assert made.finding.startswith("From 1 to 2 requests at a time throughput grows 1.00 times")
+    (lines,) = made.groups
+    assert [panel.title.partition(":")[0] for panel in lines.panels] == [
+        "Labels per second against concurrency"
+    ]
+
+
+def test_the_verdict_is_over_the_references_labels_a_second(seen: Overview) -> None:
+    assert headline(seen.cells, seen.variants, seen.why_no_speedup) == (
+        "Labels per second over classifier's: 1.33× (tetris-classifier on sentiment, closed c=1) "
+        "to 2.00× (classifier-early-exit on sentiment, closed c=1)."
+    )
+    _, early, _ = verdicts(seen.cells, seen.variants, seen.why_no_speedup)
+    assert (early.speed, early.speed_tone, early.strip) == ("2.00×", "", None)
+    assert early.speed_caption == "labels per second over the reference's; 1 cell"
+    assert early.sentence.startswith("2.00× the reference's labels per second; ")
+
+
+def test_an_open_loads_rate_is_no_verdict(tmp_path: Path) -> None:
+    found = overview(label_run(tmp_path, [Load("poisson", rate=4.0)]))
+    assert headline(found.cells, found.variants, found.why_no_speedup).startswith("No speed-up")
+
+
+def test_void_rates_are_told_as_void(seen: Overview) -> None:
+    doubted = [replace(cell, valid_trials=cell.trials - 1) for cell in seen.cells]
+    _, early, _ = verdicts(doubted, seen.variants, seen.why_no_speedup)
+    assert (early.speed, early.speed_tone) == ("2.00×", "struck")
+    assert early.speed_caption.endswith("; 1 cell, none valid")
+
+
+def test_the_page_counts_no_tokens(folder: Path, rows: list[dict[str, Any]]) -> None:
+    assert len(rows) == 3
+    assert f"{REQUESTS} requests" in (text := write_report(folder).read_text())
+    assert not re.search("tokens/s|Output tokens per second", text.partition('id="definitions"')[0])
