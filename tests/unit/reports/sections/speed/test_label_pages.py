@@ -13,9 +13,10 @@ from harness.cli.cells.table import fitted
 from harness.core.nouns import Load
 from reports.cells import Overview, overview
 from reports.collect import Samples
+from reports.figures.exits import shares
 from reports.page import write_report
 from reports.sections import results as results_table
-from reports.sections.exits import techniques
+from reports.sections.exits import by_layer, techniques
 from reports.sections.speed import load as load_section
 from reports.sections.speed import throughput
 from reports.tables import BodyCell, Table
@@ -90,6 +91,44 @@ def test_throughput_is_labels_a_second(seen: Overview) -> None:
     )
     (panel,) = drawn.groups[0].panels
     assert panel.title.startswith("Labels per second by workload and backend")
+
+
+def test_exits_are_shares_of_the_labels(seen: Overview) -> None:
+    _, early, patient = seen.cells
+    assert shares(early) == ({"2": 0.5, "4": 0.25}, 0.25, 0.0)
+    assert shares(patient) == ({"2": 0.0, "4": 0.5}, 0.5, 0.0)
+    made = by_layer.section(seen, Samples())
+    assert made is not None
+    assert made.note.startswith("Labels by where they were predicted")
+    assert made.finding == (
+        "50.0% (tetris-classifier on sentiment, closed c=1) to 75.0% (classifier-early-exit on "
+        "sentiment, closed c=1) of the labels were predicted before full depth."
+    )
+    (panel,) = made.groups[0].panels
+    assert panel.title.startswith("Share of labels by the layer")
+
+
+def test_nothing_is_left_at_full_depth_where_all_left_early(seen: Overview) -> None:
+    left = (201.0, 6.0, 57.0, 18.0, 15.0, 0.0, 3.0)
+    counts = {str(at): {"checks": 300.0, "exits": n} for at, n in enumerate(left, start=1)}
+    cell = replace(seen.cells[1], metrics={**seen.cells[1].metrics, "exits_by_layer": counts})
+    found = shares(cell)
+    assert found is not None
+    assert found.full_depth == 0
+
+
+def test_each_technique_has_its_threshold(seen: Overview) -> None:
+    made = techniques.section(seen, Samples())
+    assert made is not None
+    named, limits = (column(made.table, title) for title in ("Technique", "Threshold"))
+    shown = {name: (named[name].text, limits[name].text) for name in named}
+    assert shown == {
+        "classifier": ("full", ""),
+        "classifier-early-exit": ("entropy", "0.2"),
+        "tetris-classifier": ("patience", "3 in a row"),
+    }
+    assert limits["classifier"].undefined == "no layer is ever skipped"
+    assert made.finding.startswith("Layer passes skipped: 25.0% (tetris-classifier")
 
 
 def test_labels_against_the_load(tmp_path: Path) -> None:
