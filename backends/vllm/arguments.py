@@ -6,6 +6,7 @@ Importing this module imports nothing of vLLM, so that an experiment's options a
 from __future__ import annotations
 
 import difflib
+import gc
 import math
 import os
 import re
@@ -187,6 +188,7 @@ def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
     from vllm.v1.engine.llm_engine import LLMEngine
 
     allow_tiles()
+    gc.freeze()  # vLLM collects garbage five times while it loads, and takes this back at its end
     try:
         served = UsageContext.OPENAI_API_SERVER
         config = EngineArgs(**arguments).create_engine_config(served)

@@ -28,7 +28,7 @@ from harness.measure.load_loop import LoadProgress, TrialTimeout, run_load
 from harness.measure.machine import snapshots as machine
 from harness.measure.machine.meters import Meter, Reading
 from harness.measure.messages import NoResult, Phase, Ready, TrialJob
-from harness.measure.timed_window import keep_from_collection
+from harness.measure.timed_window import collected_rarely, keep_from_collection
 
 if TYPE_CHECKING:
     from harness.measure.sweep import MeasuredSession
@@ -53,7 +53,8 @@ def serve(channel: Connection, meter: Meter) -> None:
     """Open the session, then run jobs until None comes or the pipe ends."""
     try:
         open_session, trial = channel.recv()
-        session = open_session(trial)
+        with collected_rarely():
+            session = open_session(trial)
         keep_from_collection()
         ready = Ready(session.info, session.setup_s, meter.footprint())
     except Exception as error:

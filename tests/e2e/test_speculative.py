@@ -23,7 +23,6 @@ SUBLAYERS = {"name": "speculative", "method": "swift", "drafts": 3, "threshold":
 EXPERIMENT: dict[str, Any] = {
     "name": "drafts",
     "model": "demo",
-    "dtype": "bfloat16",
     "reference": "vllm",
     "backends": [
         "vllm",

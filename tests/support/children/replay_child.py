@@ -117,7 +117,7 @@ def cut_short(request: Request) -> Request:
 
 
 def opened(name: str, options: Mapping[str, Any], directory: Path = DEMO) -> Any:
-    model = Model("demo", dtype="bfloat16")
+    model = Model("demo", dtype="float32")
     return open_backend(name, directory, model, {**FIXED, **options})
 
 

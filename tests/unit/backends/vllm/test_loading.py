@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Callable
@@ -38,7 +39,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             names: dict[str, Any] = {"__name__": told["module"], "error": raised[0]}
             exec("def weight_loader():\n    raise error", names)
             names["weight_loader"]()
-        told["engine"] = usage_context
+        told["engine"], told["frozen"] = usage_context, gc.get_freeze_count()
         return told
 
     def load(
@@ -63,6 +64,12 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     }.items():
         monkeypatch.setitem(sys.modules, f"vllm.{name}", module)
     return load
+
+
+def test_the_libraries_are_no_garbage_while_vllm_loads(loads: Callable[..., Any]) -> None:
+    """It collects five times meanwhile."""
+    gc.unfreeze()
+    assert loads()["frozen"] > 10_000
 
 
 def test_what_is_left_open_is_as_in_a_server(loads: Callable[..., Any]) -> None:

@@ -72,3 +72,19 @@ def test_a_loaded_engine_is_not_searched_for_garbage_at_every_trial() -> None:
     _serve(session, None, lambda message: frozen.append(gc.get_freeze_count()))
     assert frozen[0] > 1000
     assert not any(each is session.model for each in gc.get_objects())
+
+
+@pytest.mark.usefixtures("thawed")
+def test_garbage_is_looked_for_rarely_while_an_engine_opens() -> None:
+    before, seen = gc.get_threshold(), list[int]()
+
+    def opened(trial: Any) -> SimpleNamespace:
+        seen.append(gc.get_threshold()[0])
+        return SimpleNamespace(info=None, setup_s=0.0, close=lambda: None)
+
+    said = iter([(opened, make_trial()), None])
+    channel: Any = SimpleNamespace(recv=lambda: next(said), send=lambda message: None)
+    meter: Any = SimpleNamespace(footprint=lambda: None)
+    child.serve(channel, meter)
+    assert seen[0] > 10 * before[0]
+    assert gc.get_threshold() == before
