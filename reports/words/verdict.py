@@ -128,14 +128,15 @@ def _verdict(side: _Side, span: tuple[float, float], why_no_speedup: str) -> Ver
     variant, cells, found = side.variant, side.cells, side.speed
     answers, tone, caption = _answers(side)
     trust, trust_tone, trust_caption = _trust(cells)
-    ends, strip = "", None
+    ends, strip, speed_tone = "", None, ""
     if side.race is None:
         shown = "reference" if variant.is_reference else "plain decoding"
         others = "the others" if variant.is_reference else "all else on its engine"
         speed_caption = f"what {others} {'are' if variant.is_reference else 'is'} compared with"
         speed_caption += EAGER * any(cell.effective.get("enforce_eager") is True for cell in cells)
     elif found is None:
-        shown = label_rates.times(cells) or "–"
+        shown, ends = label_rates.times(cells) or "–", label_rates.ends(cells)
+        speed_tone = label_rates.tone(cells)
         speed_caption = label_rates.caption(cells) or why_no_speedup or _why_none(cells)
     elif side.loads is not None:
         shown, speed_caption = side.loads.ends, _spread(side, found)
@@ -143,12 +144,12 @@ def _verdict(side: _Side, span: tuple[float, float], why_no_speedup: str) -> Ver
         shown, ends = f"{ratio(found.value)}×", found.interval
         strip = _strip(found, span)
         speed_caption = _spread(side, found)
+    if found is not None:
+        speed_tone = "struck" * (not found.valid)
     return VerdictLine(
         variant=variant,
         speed=shown,
-        speed_tone="struck" * label_rates.are_void(cells)
-        if found is None
-        else "struck" * (not found.valid),
+        speed_tone=speed_tone,
         interval=ends,
         speed_caption=speed_caption,
         strip=strip,

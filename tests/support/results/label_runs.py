@@ -44,15 +44,21 @@ CLASSIFIERS = (
 )
 
 
-def label_run(folder: Path, loads: Sequence[Load] = (Load("closed", concurrency=1),)) -> Run:
-    """Write the run, one request at a time, and read it."""
+def label_run(
+    folder: Path,
+    loads: Sequence[Load] = (Load("closed", concurrency=1),),
+    classifiers: Sequence[MadeUpClassifier] = CLASSIFIERS,
+    slower: Sequence[float] = (1.0,) * REPEATS,
+) -> Run:
+    """Write the run, one request at a time, and read it. `slower`: by repeat, how many times as
+    long an answer of all but the first takes."""
     records = [
-        _record(one, load, repeat)
+        _record(one._replace(answer_ms=one.answer_ms * (times if place else 1)), load, repeat)
         for load in loads
-        for repeat in range(REPEATS)
-        for one in CLASSIFIERS
+        for repeat, times in enumerate(slower)
+        for place, one in enumerate(classifiers)
     ]
-    listed = [{"name": one.name, "options": dict(one.options)} for one in CLASSIFIERS]
+    listed = [{"name": one.name, "options": dict(one.options)} for one in classifiers]
     return run_of(folder, *records, backends=listed, reference="classifier")
 
 

@@ -143,13 +143,16 @@ def test_labels_against_the_load(tmp_path: Path) -> None:
 
 def test_the_verdict_is_over_the_references_labels_a_second(seen: Overview) -> None:
     assert headline(seen.cells, seen.variants, seen.why_no_speedup) == (
-        "Labels per second over classifier's: 1.33× (tetris-classifier on sentiment, closed c=1) "
-        "to 2.00× (classifier-early-exit on sentiment, closed c=1)."
+        "Labels per second over classifier's: 1.33× (tetris-classifier on sentiment, closed c=1 "
+        "[1.33, 1.33]) to 2.00× (classifier-early-exit on sentiment, closed c=1 [2.00, 2.00])."
     )
     _, early, _ = verdicts(seen.cells, seen.variants, seen.why_no_speedup)
     assert (early.speed, early.speed_tone, early.strip) == ("2.00×", "", None)
-    assert early.speed_caption == "labels per second over the reference's; 1 cell"
-    assert early.sentence.startswith("2.00× the reference's labels per second; ")
+    assert early.speed_caption == (
+        "labels per second over the reference's, in brackets the range of the repeats; 1 cell"
+    )
+    assert early.interval == "[2.00, 2.00]"
+    assert early.sentence.startswith("2.00× the reference's labels per second [2.00, 2.00]; ")
 
 
 def test_an_open_loads_rate_is_no_verdict(tmp_path: Path) -> None:
@@ -159,7 +162,8 @@ def test_an_open_loads_rate_is_no_verdict(tmp_path: Path) -> None:
 
 def test_void_rates_are_told_as_void(seen: Overview) -> None:
     doubted = [replace(cell, valid_trials=cell.trials - 1) for cell in seen.cells]
-    _, early, _ = verdicts(doubted, seen.variants, seen.why_no_speedup)
+    first, early, _ = verdicts(doubted, seen.variants, seen.why_no_speedup)
+    assert (first.speed, first.speed_tone) == ("reference", ""), "it is compared with nothing"
     assert (early.speed, early.speed_tone) == ("2.00×", "struck")
     assert early.speed_caption.endswith("; 1 cell, none valid")
 
