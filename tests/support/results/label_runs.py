@@ -49,11 +49,15 @@ def label_run(
     loads: Sequence[Load] = (Load("closed", concurrency=1),),
     classifiers: Sequence[MadeUpClassifier] = CLASSIFIERS,
     slower: Sequence[float] = (1.0,) * REPEATS,
+    day: int = 1,
 ) -> Run:
-    """Write the run, one request at a time, and read it. `slower`: by repeat, how many times as
-    long an answer of all but the first takes."""
+    """Write the run of a day, one request at a time, and read it. `slower`: by repeat, how many
+    times as long an answer of all but the first takes."""
+    started = f"2026-01-{day:02d}T00:00:00+00:00"
     records = [
-        _record(one._replace(answer_ms=one.answer_ms * (times if place else 1)), load, repeat)
+        _record(
+            one._replace(answer_ms=one.answer_ms * (times if place else 1)), load, repeat, started
+        )
         for load in loads
         for repeat, times in enumerate(slower)
         for place, one in enumerate(classifiers)
@@ -62,7 +66,7 @@ def label_run(
     return run_of(folder, *records, backends=listed, reference="classifier")
 
 
-def _record(one: MadeUpClassifier, load: Load, repeat: int) -> TrialRecord:
+def _record(one: MadeUpClassifier, load: Load, repeat: int, started: str) -> TrialRecord:
     asked = trial(
         one.name,
         options=dict(one.options),
@@ -83,7 +87,7 @@ def _record(one: MadeUpClassifier, load: Load, repeat: int) -> TrialRecord:
             telemetry=_counts(one, run),
         )
         made.append(dataclasses.replace(answered, label=Label("positive", 0.9)))
-    return record(asked, made)
+    return record(asked, made, started_at=started)
 
 
 def _counts(one: MadeUpClassifier, run: int) -> dict[str, float]:
