@@ -43,8 +43,8 @@ def test_a_rule_on_tokens_of_labels_is_refused_with_the_rate_of_labels() -> None
 
 
 def test_labels_beside_texts_do_not_leave_the_gate_unsaid() -> None:
-    both = [joined(name, [texts(name), labels(name)]) for name in ("BASE", "NEW")]
-    decision = compare_runs(*both, RULES)
+    base, new = (joined(name, [texts(name), labels(name)]) for name in ("BASE", "NEW"))
+    decision = compare_runs(base, new, RULES)
     assert [row.cell.backend for row in decision.rows] == ["fast"]
     assert decision.notes == [
         "no output_tok_per_s in BASE, not gated (answers are labels: expected 'request_per_s'): "
