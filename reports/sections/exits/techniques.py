@@ -18,7 +18,7 @@ from reports.words import techniques
 from reports.words.break_even import pays_from
 from reports.words.doubts.doubt import against
 from reports.words.findings import extremes
-from reports.words.ranking.label_rates import THROUGHPUT, counted_in, rate
+from reports.words.ranking.label_rates import THROUGHPUT, are_labels, counted_in, rate
 
 _NOTE = (
     "Each way to leave early, with its threshold as it took effect: how alike its answers are "
@@ -43,12 +43,14 @@ def section(seen: Overview, _: Samples) -> Section | None:
     cells = [cell for cell in seen.cells if techniques.leaves_early(cell)]
     if not cells:
         return None
-    found = panels(seen, _points, [cell for cell in cells if tradeoff.FULL.compares(cell)])
+    found = panels(seen, _points, [cell for cell in cells if _full(cell).compares(cell)])
     known = any(pays_from(seen, cell) is not None for cell in cells)
     place = [column.title for column in COLUMNS].index("Early-exit rate") + 1
     columns = [*COLUMNS[:place], *[_even(seen)] * known, *COLUMNS[place:]]
-    unit = f"{counted_in(cells)}/s"
-    columns = [replace(c, unit=unit) if c.title == "Throughput" else c for c in columns]
+    counted = counted_in(cells)
+    columns = [replace(c, unit=f"{counted}/s") if c.title == "Throughput" else c for c in columns]
+    if counted == "labels":
+        columns = [_SAME_LABELS if c.title == "ROUGE-L" else c for c in columns]
     table = build(columns, techniques.with_full(seen, cells), scope)
     words = techniques.statements(cells)
     note = _NOTE + _CALIBRATED * bool(words)
@@ -82,9 +84,15 @@ def _even(seen: Overview) -> Column[Cell]:
 
 
 def _points(place: Place) -> Iterator[Panel]:
-    title = f"ROUGE-L to full against throughput over full{place.words}"
-    compare = tradeoff.consistency_against_speedup
-    yield Panel(partial(compare, cells=place.cells, baseline=tradeoff.FULL), title)
+    for full in dict.fromkeys(map(_full, place.cells)):
+        own = [cell for cell in place.cells if _full(cell) == full]
+        title = f"{full.alike} against {full.faster} over {full.name}{place.words}"
+        paint = partial(tradeoff.consistency_against_speedup, cells=own, baseline=full)
+        yield Panel(paint, title[:1].upper() + title[1:])
+
+
+def _full(cell: Cell) -> tradeoff.BaselineMetrics:
+    return tradeoff.LABELS_TO_FULL if are_labels(cell) else tradeoff.FULL
 
 
 def _doubted(cell: Cell, metric: str = "") -> str:
@@ -126,6 +134,13 @@ def _alone(cell: Cell) -> str:
     return "" if alone is None else f"alone {percent(alone)}"
 
 
+_SAME_LABELS: Column[Cell] = Column(
+    "Same labels",
+    lambda cell: None if cell.variant.is_reference else cell.value("consistency_ratio"),
+    percent, "%", "share of the answers that are the reference's, which runs all layers",
+    why=lambda cell: "the reference itself" if cell.variant.is_reference else _NOTHING,
+    marks=partial(_doubted, metric="consistency_ratio"),
+)  # fmt: skip
 COLUMNS: tuple[Column[Cell], ...] = (
     Column("Technique", lambda cell: techniques.label(cell, with_threshold=False), css=""),
     Column(

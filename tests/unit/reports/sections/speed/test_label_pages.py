@@ -16,6 +16,7 @@ from reports.collect import Samples
 from reports.figures.exits import shares
 from reports.page import write_report
 from reports.sections import results as results_table
+from reports.sections.answers import tradeoff
 from reports.sections.exits import by_layer, techniques
 from reports.sections.speed import load as load_section
 from reports.sections.speed import throughput
@@ -155,9 +156,23 @@ def test_the_verdict_is_over_the_references_labels_a_second(seen: Overview) -> N
     assert early.sentence.startswith("2.00× the reference's labels per second [2.00, 2.00]; ")
 
 
+def test_labels_are_set_against_labels_a_second(seen: Overview) -> None:
+    made = tradeoff.section(seen, Samples())
+    (panel,) = made.groups[0].panels
+    assert panel.title.startswith("Share of same labels against labels per second over the refer")
+    assert made.finding.startswith("Labels per second over the reference's: 1.33× (tetris-class")
+    told = techniques.section(seen, Samples())
+    assert told is not None
+    same = column(told.table, "Same labels %")
+    assert (same["classifier"].text, same["classifier-early-exit"].text) == ("", "100")
+    (panel,) = told.groups[0].panels
+    assert panel.title.startswith("Same labels against labels per second over full")
+
+
 def test_an_open_loads_rate_is_no_verdict(tmp_path: Path) -> None:
     found = overview(label_run(tmp_path, [Load("poisson", rate=4.0)]))
     assert headline(found.cells, found.variants, found.why_no_speedup).startswith("No speed-up")
+    assert tradeoff.section(found, Samples()).note.startswith("Nothing to draw")
 
 
 def test_void_rates_are_told_as_void(seen: Overview) -> None:
