@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +15,17 @@ from harness.core.nouns import Load
 from reports.cells import Overview, overview
 from reports.collect import Samples
 from reports.figures.exits import shares
-from reports.page import write_report
+from reports.page import render, write_report
 from reports.sections import results as results_table
 from reports.sections.answers import tradeoff
 from reports.sections.exits import by_layer, techniques
+from reports.sections.searched import without_probes
 from reports.sections.speed import load as load_section
-from reports.sections.speed import throughput
+from reports.sections.speed import swept, throughput
 from reports.tables import BodyCell, Table
 from reports.words.ranking.headline import headline
 from reports.words.verdict import verdicts
+from results import load
 from results.rows import cells
 from tests.support.results.label_runs import REQUESTS, label_run
 
@@ -167,6 +170,28 @@ def test_labels_are_set_against_labels_a_second(seen: Overview) -> None:
     assert (same["classifier"].text, same["classifier-early-exit"].text) == ("", "100")
     (panel,) = told.groups[0].panels
     assert panel.title.startswith("Same labels against labels per second over full")
+
+
+def test_a_sweep_of_labels_has_no_empty_panel(tmp_path: Path) -> None:
+    run = label_run(tmp_path, [Load("poisson", rate=4.0)])
+    keys = [one.record.key for one in run.stored if one.record.trial.backend == "classifier"]
+    point = {"rate": 4.0, "kept_up": True, "keys": keys}
+    system = {"low_per_s": 4.0, "high_per_s": None, "ended": "asked", "points": [point]}
+    (tmp_path / "sweep.json").write_text(json.dumps({"systems": [system], "trials": keys}))
+    _, found = without_probes(load(tmp_path))
+    made = swept.section(found, Samples())
+    assert made is not None
+    assert [panel.title.partition(":")[0] for panel in made.groups[0].panels] == [
+        "time to first token (ms) over requests per second",
+        "labels/s over requests per second",
+        "whole answer (ms) over labels/s",
+    ]
+    assert column(made.table, "Most labels labels/s")["classifier"].text == "125"
+    assert made.table is not None
+    assert "Each token" not in {head.title for head in made.table.subheads}
+    assert (
+        re.search("output_tok|tokens/s", render(load(tmp_path)).partition("definitions")[0]) is None
+    )
 
 
 def test_an_open_loads_rate_is_no_verdict(tmp_path: Path) -> None:
