@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from harness.measure.machine.noise import MAX_OTHERS_SHARE
+from workloads import LABELLED
 
 if TYPE_CHECKING:
     from harness.measure.load_loop import LoadProgress
@@ -66,7 +67,7 @@ class SweepLog:
         parts = [f"{_clock(elapsed)} trial {event.index + 1}{of}", event.label]
         if event.kind == "progress" and event.progress is not None:
             done, total, unit = _extent(event.progress)
-            parts.append(f"{done} of {total} {unit}, {event.tokens_per_s:,.0f} tok/s")
+            parts.append(f"{done} of {total} {unit}, {_rate(event, event.progress)}")
         elif event.phase:
             parts.append(event.phase)
         done_trials = event.index + (event.kind == "finished")
@@ -82,6 +83,14 @@ def _extent(progress: LoadProgress) -> tuple[int, int, str]:
         return progress.done, progress.total, "requests"
     whole = math.ceil(progress.duration_s)
     return min(math.floor(progress.elapsed_s), whole), whole, "s"
+
+
+def _rate(event: SweepEvent, progress: LoadProgress) -> str:
+    """What comes a second: tokens, or the answers where these are labels."""
+    if event.trial.workload.name not in LABELLED:
+        return f"{event.tokens_per_s:,.0f} tok/s"
+    rate = progress.done / progress.elapsed_s if progress.elapsed_s else 0.0
+    return f"{rate:,.0f} labels/s"
 
 
 def _clock(seconds: float) -> str:
@@ -149,7 +158,7 @@ class SweepDisplay:
                 total=total,
                 completed=completed,
                 unit=unit if event.progress.duration_s is not None else "",
-                rate=f"{event.tokens_per_s:,.0f} tok/s",
+                rate=_rate(event, event.progress),
             )
         else:
             text = f"{event.label}: {event.phase}" if event.phase else event.label

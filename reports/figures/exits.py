@@ -9,6 +9,7 @@ from reports.cells import Cell
 from reports.figures.axes import LabelledRows, rule, tag, value_axis
 from reports.numbers import percent, ratio
 from reports.svg import GRID, INK, SURFACE
+from reports.words.ranking.label_rates import are_labels, counted_in
 from reports.words.techniques import counts_hold, leaves_early
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _ROOM_FOR_A_NUMBER = 6.0
 
 
 class Shares(NamedTuple):
-    """Where a cell's tokens were committed, as shares of them all."""
+    """Where a cell's tokens (or labels) were committed, as shares of them all."""
 
     by_layer: dict[str, float]
     full_depth: float
@@ -37,7 +38,11 @@ def shares(cell: Cell, count: str = "exits") -> Shares | None:
     exits = cell.metrics.get("exits_by_layer")
     rate = cell.value("early_prediction_rate")
     if exits and rate is None:
-        return _of_batches(cell, {layer: counts[count] for layer, counts in exits.items()})
+        early_by_layer = {layer: counts[count] for layer, counts in exits.items()}
+        if are_labels(cell):
+            # every input is asked at the first ramp
+            return _of_all(early_by_layer, next(iter(exits.values()))["checks"])
+        return _of_batches(cell, early_by_layer)
     if not exits or rate is None:
         return None
     early = sum(counts["exits"] for counts in exits.values())
@@ -59,9 +64,14 @@ def _of_batches(cell: Cell, exits: Mapping[str, float]) -> Shares | None:
     tokens = sum(int(size) * counts["steps"] for size, counts in batches.items())
     if not tokens:
         return None
-    tokens += cell.value("mixed_steps") or 0.0
-    early = {layer: count / tokens for layer, count in exits.items()}
-    return Shares(early, 1 - sum(early.values()), 0.0)
+    return _of_all(exits, tokens + (cell.value("mixed_steps") or 0.0))
+
+
+def _of_all(exits: Mapping[str, float], count: float) -> Shares | None:
+    if not count:
+        return None
+    early = {layer: exited / count for layer, exited in exits.items()}
+    return Shares(early, (count - sum(exits.values())) / count, 0.0)
 
 
 def histogram(axes: Axes, cells: Sequence[Cell], name: Callable[[Cell], str]) -> None:
@@ -85,7 +95,7 @@ def histogram(axes: Axes, cells: Sequence[Cell], name: Callable[[Cell], str]) ->
     rule(axes, x=100.0)
     axes.set_xlim(0, widest * 1.03)
     axes.set_xticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100"])
-    axes.set_xlabel("% of committed tokens")
+    axes.set_xlabel(f"% of committed {counted_in(cells)}")
 
 
 def _shares_batches(cell: Cell) -> bool:

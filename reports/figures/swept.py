@@ -9,6 +9,7 @@ from reports.figures.axes import MARKERS, short_number, tag, value_axis
 from reports.numbers import significant
 from reports.sections.searched import SweptCurve, SweptPoint
 from reports.svg import SURFACE
+from reports.words.ranking.label_rates import are_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,9 +33,15 @@ class CurveAxis(NamedTuple):
 
 RATE = CurveAxis("", "requests per second", "/s")
 TOKENS = CurveAxis("output_tok_per_s", "output tokens/s", " tokens/s")
+LABELS = CurveAxis("request_per_s", "labels/s", " labels/s")
 FIRST = CurveAxis("ttft_s_p50", "time to first token (ms)", " ms", 1e3)
 EACH = CurveAxis("tpot_s_p50", "time per token (ms)", " ms", 1e3)
 WHOLE = CurveAxis("e2e_s_p50", "whole answer (ms)", " ms", 1e3)
+
+
+def throughput(curve: SweptCurve) -> CurveAxis:
+    """What a system hands out."""
+    return LABELS if are_labels(curve.cell) else TOKENS
 
 
 def over_load(axes: Axes, curves: Sequence[SweptCurve], x: CurveAxis, y: CurveAxis) -> None:

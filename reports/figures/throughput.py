@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
@@ -18,6 +18,7 @@ from reports.figures.axes import (
 from reports.numbers import ratio
 from reports.svg import INK, MUTED, SURFACE
 from reports.words.doubts.doubt import UNEQUAL, UNEQUAL_SHORT, against
+from reports.words.ranking.label_rates import are_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +39,16 @@ class Quantity(NamedTuple):
 
 
 TOKENS = Quantity(METRIC, "output tokens per second", " tokens/s")
+LABELS = Quantity("request_per_s", "labels per second", " labels/s")
 GOODPUT = Quantity("goodput_req_per_s", "goodput (requests/s)", " requests/s")
+
+
+def by_kind(cells: Iterable[Cell]) -> dict[Quantity, list[Cell]]:
+    """The cells by what their throughput is of."""
+    found: dict[Quantity, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(LABELS if are_labels(cell) else TOKENS, []).append(cell)
+    return found
 
 
 def bars(

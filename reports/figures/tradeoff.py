@@ -13,6 +13,7 @@ from reports.numbers import significant
 from reports.svg import INK, MUTED
 from reports.variants import Variant
 from reports.words.doubts.doubt import against
+from reports.words.ranking import label_rates
 from results.compare.pairing import NATIVE
 
 if TYPE_CHECKING:
@@ -32,9 +33,15 @@ class BaselineMetrics(NamedTuple):
         """Whether a variant is the baseline itself."""
         return variant.backend == NATIVE if self is PLAIN else variant.is_reference
 
+    def times(self, cell: Cell) -> float | None:
+        """A cell's speed-up; of `OF_LABELS` only where answers are labels, under a closed load."""
+        if self in OF_LABELS and not label_rates.compared([cell]):
+            return None
+        return cell.value(self.speedup)
+
     def compares(self, cell: Cell) -> bool:
         """Whether a cell has both numbers."""
-        return None not in (cell.value(self.speedup), cell.value(self.consistency))
+        return None not in (self.times(cell), cell.value(self.consistency))
 
 
 REFERENCE = BaselineMetrics("the reference", "speedup", "consistency_ratio")
@@ -44,6 +51,12 @@ FULL = BaselineMetrics(
     "full", "throughput_ratio", "rouge_l_to_full", "throughput", "ROUGE-L to full"
 )
 """All layers, as the early-exit paper compares with them."""
+LABELS = REFERENCE._replace(
+    speedup=label_rates.OVER_REFERENCE, faster="labels per second", alike="same labels"
+)
+LABELS_TO_FULL = LABELS._replace(name=FULL.name)
+OF_LABELS = (LABELS, LABELS_TO_FULL)
+"""Answers that are labels have no decode time."""
 
 
 def consistency_against_speedup(
@@ -67,7 +80,7 @@ def consistency_against_speedup(
         tag(drawn, cell, f"{note}, {doubt}" if doubt else note)
     rule(axes, x=1.0)
     floors = [f for cell in cells if (f := cell.value("noise_floor")) is not None]
-    if floors and baseline is REFERENCE:
+    if floors and baseline in (REFERENCE, LABELS):
         rule(axes, y=min(floors) * 100)
     _tight_share_axis(axes, cells, baseline)
     # the points decide: an interval that leaves everything open would squash them

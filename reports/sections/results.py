@@ -18,6 +18,7 @@ from reports.words.doubts.doubt import UNEQUAL, against, remedy, sentences
 from reports.words.doubts.filled import THE_LOADS, unfilled
 from reports.words.doubts.overhead import BOUND, shrinking
 from reports.words.facts import RESULTS_NOTE
+from reports.words.ranking.label_rates import THROUGHPUT, counted_in, rate
 from results import registry
 
 
@@ -59,7 +60,7 @@ def section(seen: Overview, samples: Samples) -> Section:
             "Valid", _validity, css="", sort=lambda cell: _VALIDITY[_validity(cell)], small=_lost,
             marks=lambda cell: "mark good" if cell.valid else "mark bad",
         ),
-        *_numbers(seen.why_no_speedup, shrinking(seen.cells), idle),
+        *_numbers(seen.why_no_speedup, shrinking(seen.cells), idle, f"{counted_in(seen.cells)}/s"),
         QUALITY_COLUMN,
     ]  # fmt: skip
     table = build(columns, seen.cells, _scope)
@@ -73,7 +74,7 @@ def _scope(cell: Cell) -> BodyRow:
 
 
 def _numbers(
-    why_no_speedup: str, shrinks: Collection[Cell], idle: Collection[Cell]
+    why_no_speedup: str, shrinks: Collection[Cell], idle: Collection[Cell], unit: str = ""
 ) -> Iterator[Column[Cell]]:
     number = partial(_number, why_no_speedup)
 
@@ -89,7 +90,7 @@ def _numbers(
         small=beside,
     )
     yield dataclasses.replace(number("consistency_ratio", percent, "%"), small=_floor)
-    yield _or_the_loads(number("output_tok_per_s", significant, has_interval=True), idle)
+    yield _or_the_loads(number(THROUGHPUT, significant, unit, has_interval=True), idle)
     for name in ("ttft_s", "tpot_s", "e2e_s"):
         metric = registry.find(name)
         group = Group(metric.label, "ms", meaning(metric))
@@ -112,19 +113,22 @@ def _number(
     why_no_speedup: str, name: str, form: Callable[[float], str], unit: str = "", *,
     percentile: str = "", has_interval: bool = False,
 ) -> Column[Cell]:  # fmt: skip
-    metric, key = registry.find(name), f"{name}_{percentile}" if percentile else name
+    metric = registry.find(name)
+
+    def key(cell: Cell) -> str:
+        return rate(cell) if name == THROUGHPUT else f"{name}_{percentile}".strip("_")
 
     def small(cell: Cell) -> str:
         few = "" if cell.has_samples_for(percentile) else f"of {cell.samples:,} only"
-        lengths = UNEQUAL if key in _SAID_WHY and against(cell, key) == UNEQUAL else ""
-        own = bounds(cell, key, form) if has_interval and not few else ""
+        lengths = UNEQUAL if key(cell) in _SAID_WHY and against(cell, key(cell)) == UNEQUAL else ""
+        own = bounds(cell, key(cell), form) if has_interval and not few else ""
         return " ".join(filter(None, (few, own, lengths)))
 
     return Column(
-        metric.label, lambda cell: cell.value(key), form, unit or metric.unit, meaning(metric),
-        why=lambda cell: _why_undefined(cell, key, why_no_speedup),
+        metric.label, lambda cell: cell.value(key(cell)), form, unit or metric.unit,
+        meaning(metric), why=lambda cell: _why_undefined(cell, key(cell), why_no_speedup),
         small=small,
-        marks=lambda cell: "struck" * (cell.stands_alone and not cell.holds(key)),
+        marks=lambda cell: "struck" * (cell.stands_alone and not cell.holds(key(cell))),
     )  # fmt: skip
 
 

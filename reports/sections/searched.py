@@ -73,7 +73,7 @@ class SweptCurve(NamedTuple):
         return [point for point in self.points if point.kept_up]
 
 
-SHOWN = ("ttft_s_p50", "tpot_s_p50", "e2e_s_p50", "output_tok_per_s")
+SHOWN = ("ttft_s_p50", "tpot_s_p50", "e2e_s_p50", "output_tok_per_s", "request_per_s")
 
 
 def without_probes(run: Run) -> tuple[Run, Overview]:

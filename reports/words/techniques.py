@@ -14,8 +14,10 @@ from reports.words.findings import named
 from results.compare.reasons import CALIBRATED_OTHERWISE
 
 FULL = "full"
-CONFIDENT = ("softmax", "classifier", "state")
+CONFIDENT = ("softmax", "classifier", "state", "entropy")
 """Techniques that have a threshold."""
+PATIENCE = "patience"
+"""Leaves where so many ramps in a row say the same."""
 FORCED = ("static", "schedule")
 """Those that leave at layers given beforehand."""
 _SAID = ("measure", "threshold", "thresholds")
@@ -28,8 +30,14 @@ answers that is left before that is said; of how many right answers at least."""
 
 
 def leaves_early(cell: Cell) -> bool:
-    """Whether the cell's backend lets batches leave early (a rate of 0 does not)."""
-    return cell.is_measured and cell.value("mean_exit_layer") is not None
+    """Whether the cell's backend lets batches leave early (a rate of 0 does not, nor does one that
+    counts its layers and says nothing of exits)."""
+    has_exits = bool(_measure(cell) or cell.metrics.get("exits_by_layer"))
+    return cell.is_measured and has_exits and cell.value("mean_exit_layer") is not None
+
+
+def _measure(cell: Cell) -> Any:
+    return cell.effective.get("measure") or cell.variant.options.get("measure")
 
 
 def predicts_early(cell: Cell) -> bool:
@@ -47,8 +55,7 @@ def technique(cell: Cell) -> str:
     """``softmax``, ``static`` and so on; ``full`` where no layer is ever skipped."""
     if not leaves_early(cell):
         return FULL
-    said = cell.effective.get("measure") or cell.variant.options.get("measure") or "?"
-    return visible(clipped(str(said), 20))
+    return visible(clipped(str(_measure(cell) or "?"), 20))
 
 
 def label(cell: Cell, *, with_threshold: bool = True) -> str:
@@ -128,7 +135,11 @@ def _hidden(cell: Cell, reference: Cell) -> Iterator[tuple[float, str]]:
 
 
 def threshold(cell: Cell) -> str | None:
-    """As it took effect; the layer of what leaves at one always, None where none was told."""
+    """As it took effect; the layer of what leaves at one always, how many ramps have to agree, None
+    where none was told."""
+    if technique(cell) == PATIENCE:
+        ramps = cell.effective.get(PATIENCE)
+        return None if ramps is None else visible(clipped(f"{plain(ramps)} in a row", 60))
     if technique(cell) in FORCED:
         layers = plain(cell.effective.get("layers", "?")).strip("[]")
         return visible(clipped(f"layer {layers}", 60))
@@ -143,7 +154,7 @@ def threshold(cell: Cell) -> str | None:
 
 def why_no_threshold(cell: Cell) -> str:
     """Why `threshold` is None."""
-    unsaid = technique(cell) in CONFIDENT
+    unsaid = technique(cell) in (*CONFIDENT, PATIENCE)
     return "the backend did not say" if unsaid else "no layer is ever skipped"
 
 

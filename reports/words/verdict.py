@@ -14,6 +14,7 @@ from reports.numbers import counted, percent, ratio
 from reports.text import visible
 from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
+from reports.words.ranking import label_rates
 from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
 from reports.words.ranking.same import answer_words, consistency, keeps_answers
 from reports.words.speed import Speed, over_loads, speed, speed_words
@@ -127,25 +128,28 @@ def _verdict(side: _Side, span: tuple[float, float], why_no_speedup: str) -> Ver
     variant, cells, found = side.variant, side.cells, side.speed
     answers, tone, caption = _answers(side)
     trust, trust_tone, trust_caption = _trust(cells)
-    ends, strip = "", None
+    ends, strip, speed_tone = "", None, ""
     if side.race is None:
         shown = "reference" if variant.is_reference else "plain decoding"
         others = "the others" if variant.is_reference else "all else on its engine"
         speed_caption = f"what {others} {'are' if variant.is_reference else 'is'} compared with"
         speed_caption += EAGER * any(cell.effective.get("enforce_eager") is True for cell in cells)
     elif found is None:
-        shown = "–"
-        speed_caption = why_no_speedup or _why_none(cells)
+        shown, ends = label_rates.times(cells) or "–", label_rates.ends(cells)
+        speed_tone = label_rates.tone(cells)
+        speed_caption = label_rates.caption(cells) or why_no_speedup or _why_none(cells)
     elif side.loads is not None:
         shown, speed_caption = side.loads.ends, _spread(side, found)
     else:
         shown, ends = f"{ratio(found.value)}×", found.interval
         strip = _strip(found, span)
         speed_caption = _spread(side, found)
+    if found is not None:
+        speed_tone = "struck" * (not found.valid)
     return VerdictLine(
         variant=variant,
         speed=shown,
-        speed_tone="struck" if found is not None and not found.valid else "",
+        speed_tone=speed_tone,
         interval=ends,
         speed_caption=speed_caption,
         strip=strip,
@@ -263,7 +267,8 @@ def _sentence(side: _Side, why_no_speedup: str) -> str:
     parts = []
     if race is not None:
         other = "the reference" if race.speedup == "speedup" else race.name
-        parts += [speed_words(side.speed, side.loads, other, why_no_speedup), race.answers(cells)]
+        faster = speed_words(side.speed, side.loads, other, why_no_speedup)
+        parts += [faster or label_rates.clause(cells), race.answers(cells)]
     if over := side.shrinking:
         loads, ends = over_loads(side.pooled), f"decode speed {over.interval}"
         times = f"{ratio(over.value)}× the reference's {ends}".rstrip()

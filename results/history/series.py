@@ -14,11 +14,13 @@ from results.history.copies import Observation, ObservedRun, RunMark
 from results.history.observed import observed_runs
 from results.registry.metric import Metric
 
+_TOKENS, _LABELS = "output_tok_per_s", "request_per_s"
 METRICS = (
-    *("output_tok_per_s", "ttft_s_p50", "tpot_s_p50"),
+    *(_TOKENS, _LABELS, "ttft_s_p50", "tpot_s_p50"),
     *(metric.name for metric in registry.scores()),
 )
-"""Unless others are asked for; of these what a run has."""
+"""Unless others are asked for; of these what a run has, and requests per second only of labels,
+whose throughput they are under a closed load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ def history(
     if len(runs) < 2:
         told = "".join(f"; {sentence}" for sentence in left_out[:1])
         raise UserError(f"history: {len(runs)} run with trials; expected at least 2{told}")
-    found = _series(runs, wanted, unsound)
+    found = _series(runs, wanted, unsound, rates=bool(metrics))
     if not found:
         names = ", ".join(key for key, _ in wanted)
         raise UserError(f"history: none of the runs has {names}")
@@ -209,8 +211,13 @@ def _wanted(names: Collection[str]) -> list[tuple[str, Metric]]:
 
 
 def _series(
-    runs: Sequence[ObservedRun], wanted: Sequence[tuple[str, Metric]], unsound: bool
+    runs: Sequence[ObservedRun],
+    wanted: Sequence[tuple[str, Metric]],
+    unsound: bool,
+    *,
+    rates: bool,
 ) -> list[MetricSeries]:
+    """`rates`: also requests per second where they are no cell's throughput."""
     seen: dict[tuple[CellName, str], list[tuple[RunMark, Observation]]] = {}
     copied: dict[tuple[CellName, str], set[RunMark]] = {}
     for run in runs:
@@ -222,7 +229,13 @@ def _series(
     found: list[MetricSeries] = []
     for work, own in seen.items():
         tried, newest = {mark for mark, _ in own}, own[-1][1]
+        # a record of before labels had none says 0 tokens
+        has_tokens = any(one.values.get(_TOKENS) for _, one in own)
+        is_rate = not has_tokens and newest.cell.load.startswith("closed")
+        left_out = set() if rates else {_TOKENS if is_rate else _LABELS}
         for key, metric in wanted:
+            if key in left_out:
+                continue
             points: list[HistoryPoint] = []
             doubted: list[HistoryPoint] = []
             for mark, one in own:

@@ -90,7 +90,7 @@ def output_tokens(requests: RequestArrays) -> int:
 
 def output_tok_per_s(requests: RequestArrays) -> float | None:
     """Output tokens of completed requests / (last commit - first submit)."""
-    seconds = window_s(requests)
+    seconds = _of_tokens_s(requests)
     return output_tokens(requests) / seconds if seconds else None
 
 
@@ -174,8 +174,13 @@ def goodput_req_per_s(requests: RequestArrays, slo: Slo) -> float | None:
 
 def goodput_tok_per_s(requests: RequestArrays, slo: Slo) -> float | None:
     """Output tokens of the requests that meet the objective / (last commit - first submit)."""
-    seconds = window_s(requests)
+    seconds = _of_tokens_s(requests)
     return int(requests.tokens[meets_slo(requests, slo)].sum()) / seconds if seconds else None
+
+
+def _of_tokens_s(requests: RequestArrays) -> float | None:
+    """`window_s`; None where answers are labels, which have no tokens."""
+    return window_s(requests) if requests.labels is None else None
 
 
 def _nan(like: Floats) -> Floats:

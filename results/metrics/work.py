@@ -65,13 +65,13 @@ Counts = dict[str, dict[str, float]]
 
 def totals(requests: RequestArrays) -> dict[str, float]:
     """Each count summed over the completed requests. `step_tokens` is the number of tokens after
-    the first commit where the backend reports `steps` alone."""
+    the first commit where the backend reports `steps` alone; labels have none."""
     sums = {
         name: float(np.nansum(values[requests.completed]))
         for name, values in requests.counts.items()
         if not np.isnan(values[requests.completed]).all()
     }
-    if "steps" in sums:
+    if "steps" in sums and requests.labels is None:
         sums.setdefault("step_tokens", float(np.sum(later_tokens(requests))))
     return sums
 

@@ -19,8 +19,9 @@ def _same_repeat(t: TrialInputs) -> RequestArrays | None:
 
 
 def _throughput_ratio(t: TrialInputs) -> float | None:
-    other, throughput = _same_repeat(t), latency.output_tok_per_s
-    return ratio(throughput(t.requests), throughput(other)) if other is not None else None
+    other, are_labels = _same_repeat(t), t.requests.labels is not None
+    rate = latency.request_per_s if are_labels else latency.output_tok_per_s
+    return ratio(rate(t.requests), rate(other)) if other is not None else None
 
 
 def _inner_token_ratio(t: TrialInputs) -> float | None:
@@ -132,7 +133,7 @@ SPEED = (
         name="throughput_ratio",
         section="speed",
         text="`output_tok_per_s` / the reference's of the same repeat (the early-exit paper, "
-        "figure 1).",
+        "figure 1); of labels `request_per_s` / the reference's.",
         formula=_throughput_ratio,
         needs="reference",
         better="larger",

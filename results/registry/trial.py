@@ -108,7 +108,8 @@ RATES = (
         name="output_tok_per_s",
         section="rates",
         unit="tokens/s",
-        text="Output tokens of completed requests / window (first submit to last commit).",
+        text="Output tokens of completed requests / window (first submit to last commit); "
+        "undefined where answers are labels, whose rate is `request_per_s`.",
         formula=lambda t: latency.output_tok_per_s(t.requests),
         better="larger",
         label="Throughput",
@@ -139,7 +140,8 @@ RATES = (
         name="goodput_tok_per_s",
         section="rates",
         unit="tokens/s",
-        text="Output tokens of the requests that meet every bound of the objective / window.",
+        text="Output tokens of the requests that meet every bound of the objective / window; "
+        "undefined where answers are labels.",
         formula=lambda t: latency.goodput_tok_per_s(t.requests, t.record.trial.slo),
         better="larger",
     ),

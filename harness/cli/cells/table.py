@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.cli.cells.values import (
+    LABELS,
+    THROUGHPUT,
     VOID,
+    has_labels,
     has_objective,
+    heading_of,
     is_void,
     metric_text,
     number,
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 NUMBERS = {
     "speedup": 17,
     "consistency_ratio": 5,
-    "output_tok_per_s": 7,
+    THROUGHPUT: 7,
     "ttft_s": 13,
     "tpot_s": 13,
     "e2e_s": 13,
@@ -42,7 +46,10 @@ ENOUGH_REPEATS = 3
 """The table of coverage in docs/metrics.md: with fewer, under 90% where the machine drifts."""
 FOLDING = ("backend", "valid")
 """Columns whose texts may go on in the next line."""
-KEPT_FIRST = ("speed-up", "same", "quality", "TPOT ms", "tok/s", "TTFT ms", "goodput", "e2e ms")
+KEPT_FIRST = (
+    *("speed-up", "same", "quality", "TPOT ms", "tok/s", LABELS),
+    *("TTFT ms", "goodput", "e2e ms"),
+)
 """By heading, what a narrow table keeps; the rest comes after these."""
 SETTINGS = (
     *("requests", "duration_s", "seed", "slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms"),
@@ -131,9 +138,8 @@ def _columns(cells: Sequence[Mapping[str, Any]], *, compact: bool) -> list[_Text
     names = variant_names(cells)
     found = [_TextColumn("backend", LEAST_NAME, [names[_variant(cell)] for cell in cells])]
     for metric in _metrics():
-        heading = f"{metric.short} ms" if metric.unit == "s" else metric.short
+        heading, texts = heading_of(metric, cells), [metric_text(c, metric, compact) for c in cells]
         least = 0 if compact else NUMBERS.get(metric.name, len(heading))
-        texts = [metric_text(cell, metric, compact) for cell in cells]
         found.append(_TextColumn(heading, least, texts))
     found.append(_TextColumn("quality", QUALITY_WIDTH, [_quality(cell) for cell in cells]))
     marks = _marks(cells) if compact else {}
@@ -189,6 +195,8 @@ def _notes(
 ) -> Iterator[str]:
     ms = "ms: p50" if compact else "ms: p50 / p99"
     yield f"{ms}; same: share of answers equal to the reference's; goodput: requests/s"
+    if len({*map(has_labels, cells)}) > 1:
+        yield f"tok/s: of answers that are labels, {LABELS}"
     if not all(map(has_objective, cells)):
         yield "goodput –: there was no objective (slo); it would be throughput"
     if not compact:

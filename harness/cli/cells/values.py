@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.nouns import SAMPLES_NEEDED, SAYS_NOTHING, Slo
@@ -11,6 +11,7 @@ from harness.core.nouns import SAMPLES_NEEDED, SAYS_NOTHING, Slo
 if TYPE_CHECKING:
     from results.registry import Metric
 
+THROUGHPUT, LABELS = "output_tok_per_s", "labels/s"
 NONE = "–"
 VOID = "!"
 
@@ -25,7 +26,19 @@ def metric_text(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
 def is_void(cell: Mapping[str, Any], metric: Metric) -> bool:
     """Whether a number is not to be believed though others of its row are."""
     void = cell["void_metrics"]
-    return "output_tok_per_s" not in void and any(key in void for key in metric.keys)
+    return THROUGHPUT not in void and any(key in void for key in metric.keys)
+
+
+def has_labels(cell: Mapping[str, Any]) -> bool:
+    """Whether the cell's answers are labels, which have a rate and no tokens."""
+    return cell[THROUGHPUT] is None is not cell["request_per_s"]
+
+
+def heading_of(metric: Metric, cells: Sequence[Mapping[str, Any]]) -> str:
+    """Of a metric's column; that of throughput says where answers are labels, all of them."""
+    if metric.name == THROUGHPUT and cells and all(map(has_labels, cells)):
+        return LABELS
+    return f"{metric.short} ms" if metric.unit == "s" else metric.short
 
 
 def has_objective(cell: Mapping[str, Any]) -> bool:
@@ -41,7 +54,8 @@ def _value(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
         return _percentiles(cell, metric, compact)
     if metric.name.startswith("goodput") and not has_objective(cell):
         return NONE
-    value = cell[metric.name]
+    is_rate = metric.name == THROUGHPUT and has_labels(cell)
+    value = cell["request_per_s" if is_rate else metric.name]
     return number(value * 1e3 if metric.unit == "s" and value is not None else value)
 
 

@@ -12,6 +12,7 @@ from reports.panels import Panel, Place, group, measured, panels
 from reports.sections import Section
 from reports.tables import QUALITY
 from reports.words.findings import sound
+from reports.words.ranking import label_rates
 from results.compare.judged import score_interval
 from results.compare.pairing import NATIVE
 
@@ -23,6 +24,9 @@ _NOTE = (
     "section is pooled over cells."
 )
 
+_OTHER = tradeoff.REFERENCE.name
+_OF_LABELS = " Of labels the line is the range of the repeats."
+
 
 def section(seen: Overview, samples: Samples) -> Section:
     """A panel per workload against the reference, and against plain decoding."""
@@ -31,15 +35,18 @@ def section(seen: Overview, samples: Samples) -> Section:
     if not any(c.variant.is_reference and c.variant.backend == NATIVE for c in seen.cells):
         groups += group(against(seen, tradeoff.PLAIN), f"Against {NATIVE}")
         baselines.append(tradeoff.PLAIN)
+    if labels := against(seen, tradeoff.LABELS):
+        groups += group(labels)
+        baselines.append(tradeoff.LABELS)
     for baseline in baselines:
         scored = panels(
             seen, partial(_scores, samples, baseline), list(_scored(seen, baseline)), per="workload"
         )
-        groups += group(scored, f"Task scores, and speed-up over {baseline.name}")
+        groups += group(scored, f"Task scores, and {baseline.faster} over {baseline.name}")
     return Section(
         "tradeoff",
         "Answers against speed-up",
-        _NOTE if groups else _why_nothing(seen),
+        _NOTE + _OF_LABELS * bool(labels) if groups else _why_nothing(seen),
         groups,
         short="Trade-off",
         finding=_finding(seen),
@@ -59,7 +66,8 @@ def _finding(seen: Overview) -> str:
     every = [c for c in sound(seen.cells, "speedup") if not c.variant.is_reference]
     own = [c for c in every if not c.variant.is_replay] or every
     if not own:
-        return "No backend has a valid speed-up over the reference."
+        rates = label_rates.finding([c for c in seen.cells if not c.variant.is_reference], _OTHER)
+        return rates or f"No backend has a valid speed-up over {_OTHER}."
     faster = [c for c in own if round(c.low("speedup") or 0.0, 2) > 1]
     replayed = " with replayed decisions" * own[0].variant.is_replay
     one, several = f"The 1 valid cell{replayed}", f"{len(own)} valid cells{replayed}"
@@ -78,7 +86,7 @@ def _finding(seen: Overview) -> str:
 
 def _scored(seen: Overview, baseline: tradeoff.BaselineMetrics) -> Iterator[Cell]:
     for cell in measured(seen):
-        if cell.value(baseline.speedup) is not None and not cell.variant.is_replay:
+        if baseline.times(cell) is not None and not cell.variant.is_replay:
             yield cell
 
 
@@ -91,7 +99,7 @@ def _scores(samples: Samples, baseline: tradeoff.BaselineMetrics, place: Place) 
             if (means := samples.scores_of(cell, metric))
         ]
         if found and not all(baseline.is_of(cell.variant) for cell, _ in found):
-            title = f"{name} against speed-up over {baseline.name}{place.words}"
+            title = f"{name} against {baseline.faster} over {baseline.name}{place.words}"
             paint = partial(
                 tradeoff.quality_against_speedup,
                 points=found,
@@ -111,6 +119,7 @@ def against(seen: Overview, baseline: tradeoff.BaselineMetrics) -> list[Panel]:
 def _points(baseline: tradeoff.BaselineMetrics, place: Place) -> Iterator[Panel]:
     if all(baseline.is_of(cell.variant) for cell in place.cells):
         return
-    title = f"Share of same answers against speed-up over {baseline.name}{place.words}"
+    over = f"{baseline.faster} over {baseline.name}"
+    title = f"Share of {baseline.alike} against {over}{place.words}"
     paint = partial(tradeoff.consistency_against_speedup, cells=place.cells, baseline=baseline)
     yield Panel(paint, title)

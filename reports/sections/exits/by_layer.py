@@ -1,4 +1,4 @@
-"""Where tokens leave the model."""
+"""Where tokens, or labels, leave the model."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from reports.panels import Panel, Place, group, measured, panels
 from reports.sections import Section
 from reports.words import techniques
 from reports.words.findings import place
+from reports.words.ranking.label_rates import counted_in
 
 
 def section(seen: Overview, _: Samples) -> Section | None:
@@ -23,8 +24,8 @@ def section(seen: Overview, _: Samples) -> Section | None:
         return None
     found = panels(seen, _histogram, [c for c in cells if figures.shares(c)], per="load")
     note = (
-        "Tokens by where they were predicted: after the layer with this number (the deeper, the "
-        "fainter) or at full depth (grey, all)."
+        f"{counted_in(cells).capitalize()} by where they were predicted: after the layer with this "
+        "number (the deeper, the fainter) or at full depth (grey, all)."
     )
     if any(cell.value("early_prediction_rate") is not None for cell in cells):
         note += " Outlined beyond 100%: drafts that verification threw away."
@@ -46,12 +47,13 @@ def _finding(cells: Sequence[Cell]) -> str:
     least, most = (end(early, key=lambda cell: early[cell]) for end in (min, max))
     return (
         f"{percent(early[least])}% ({place(least)}) to {percent(early[most])}% ({place(most)}) of "
-        "the tokens were predicted before full depth."
+        f"the {counted_in(early)} were predicted before full depth."
     )
 
 
 def _histogram(place: Place) -> Iterator[Panel]:
-    title = f"Share of tokens by the layer they were committed at{place.words}"
+    what = counted_in(place.cells)
+    title = f"Share of {what} by the layer they were committed at{place.words}"
     named = techniques.naming(place.cells)
 
     def name(cell: Cell) -> str:

@@ -24,11 +24,11 @@ GAINS = {
     ),
 }
 _NOTE = (
-    "Output tokens per second over the reference's, and the reference's inner-token latency "
-    "over this one, in the same repeat (the early-exit paper's figures 1 and 2). Median over "
-    "the repeats; the thin line is their range. Dashed: full. Longer is better. Faint: not valid; "
-    f"'{UNEQUAL_SHORT}' is said of a cell that is valid by itself, but whose answers are longer or "
-    "shorter than the reference's, so that tokens per second are of other work."
+    "Output tokens (labels) per second over the reference's, and the reference's inner-token "
+    "latency over this one, in the same repeat (the early-exit paper's figures 1 and 2). Median "
+    "over the repeats; the thin line is their range. Dashed: full. Longer is better. Faint: not "
+    f"valid; '{UNEQUAL_SHORT}' is said of a cell that is valid by itself, but whose answers are "
+    "longer or shorter than the reference's, so that tokens per second are of other work."
 )
 
 

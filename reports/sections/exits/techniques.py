@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from reports.cells import Cell, Overview
@@ -18,6 +18,7 @@ from reports.words import techniques
 from reports.words.break_even import pays_from
 from reports.words.doubts.doubt import against
 from reports.words.findings import extremes
+from reports.words.ranking.label_rates import THROUGHPUT, are_labels, counted_in, rate
 
 _NOTE = (
     "Each way to leave early, with its threshold as it took effect: how alike its answers are "
@@ -42,10 +43,14 @@ def section(seen: Overview, _: Samples) -> Section | None:
     cells = [cell for cell in seen.cells if techniques.leaves_early(cell)]
     if not cells:
         return None
-    found = panels(seen, _points, [cell for cell in cells if tradeoff.FULL.compares(cell)])
+    found = panels(seen, _points, [cell for cell in cells if _full(cell).compares(cell)])
     known = any(pays_from(seen, cell) is not None for cell in cells)
     place = [column.title for column in COLUMNS].index("Early-exit rate") + 1
     columns = [*COLUMNS[:place], *[_even(seen)] * known, *COLUMNS[place:]]
+    counted = counted_in(cells)
+    columns = [replace(c, unit=f"{counted}/s") if c.title == "Throughput" else c for c in columns]
+    if counted == "labels":
+        columns = [_SAME_LABELS if c.title == "ROUGE-L" else c for c in columns]
     table = build(columns, techniques.with_full(seen, cells), scope)
     words = techniques.statements(cells)
     note = _NOTE + _CALIBRATED * bool(words)
@@ -79,9 +84,15 @@ def _even(seen: Overview) -> Column[Cell]:
 
 
 def _points(place: Place) -> Iterator[Panel]:
-    title = f"ROUGE-L to full against throughput over full{place.words}"
-    compare = tradeoff.consistency_against_speedup
-    yield Panel(partial(compare, cells=place.cells, baseline=tradeoff.FULL), title)
+    for full in dict.fromkeys(map(_full, place.cells)):
+        own = [cell for cell in place.cells if _full(cell) == full]
+        title = f"{full.alike} against {full.faster} over {full.name}{place.words}"
+        paint = partial(tradeoff.consistency_against_speedup, cells=own, baseline=full)
+        yield Panel(paint, title[:1].upper() + title[1:])
+
+
+def _full(cell: Cell) -> tradeoff.BaselineMetrics:
+    return tradeoff.LABELS_TO_FULL if are_labels(cell) else tradeoff.FULL
 
 
 def _doubted(cell: Cell, metric: str = "") -> str:
@@ -95,9 +106,13 @@ def _speed(
     small: Callable[[Cell], str],
 ) -> Column[Cell]:  # fmt: skip
     """A number that is struck through where it is not valid, for whatever reason."""
+
+    def of(cell: Cell) -> str:
+        return rate(cell) if metric == THROUGHPUT else metric
+
     return Column(
-        title, lambda cell: cell.value(metric), form, unit, help, why=_NOTHING, small=small,
-        marks=lambda cell: "struck" * (not cell.holds(metric)),
+        title, lambda cell: cell.value(of(cell)), form, unit, help, why=_NOTHING, small=small,
+        marks=lambda cell: "struck" * (not cell.holds(of(cell))),
     )  # fmt: skip
 
 
@@ -119,6 +134,13 @@ def _alone(cell: Cell) -> str:
     return "" if alone is None else f"alone {percent(alone)}"
 
 
+_SAME_LABELS: Column[Cell] = Column(
+    "Same labels",
+    lambda cell: None if cell.variant.is_reference else cell.value("consistency_ratio"),
+    percent, "%", "share of the answers that are the reference's, which runs all layers",
+    why=lambda cell: "the reference itself" if cell.variant.is_reference else _NOTHING,
+    marks=partial(_doubted, metric="consistency_ratio"),
+)  # fmt: skip
 COLUMNS: tuple[Column[Cell], ...] = (
     Column("Technique", lambda cell: techniques.label(cell, with_threshold=False), css=""),
     Column(
@@ -135,7 +157,7 @@ COLUMNS: tuple[Column[Cell], ...] = (
         why=lambda cell: "the reference itself" if cell.variant.is_reference else _NOTHING,
         marks=partial(_doubted, metric="rouge_l_to_full"),
     ),
-    dataclasses.replace(QUALITY_COLUMN, unit="to label", css="num", marks=_doubted),
+    replace(QUALITY_COLUMN, unit="to label", css="num", marks=_doubted),
     Column(
         "Early-exit rate", lambda cell: cell.value("early_exit_rate"), percent, "%",
         help="layer passes skipped; below: if each sequence left alone",
@@ -143,9 +165,9 @@ COLUMNS: tuple[Column[Cell], ...] = (
         small=_alone, marks=_doubted,
     ),
     _speed(
-        "Throughput", "output_tok_per_s", significant, "tokens/s",
-        "output tokens per second, and of the reference's",
-        _over_full("output_tok_per_s", "throughput_ratio"),
+        "Throughput", THROUGHPUT, significant, "tokens/s",
+        "output tokens (labels) per second, and of the reference's",
+        _over_full(THROUGHPUT, "throughput_ratio"),
     ),
     _speed(
         "Inner-token", "inner_token_latency_s", milliseconds, "ms",

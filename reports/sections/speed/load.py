@@ -13,6 +13,7 @@ from reports.panels import Panel, Place, group, measured, panels
 from reports.sections import Section
 from reports.words.doubts.filled import sentences
 from reports.words.findings import beyond, geometric_mean
+from reports.words.ranking.label_rates import rate
 
 RATE = "requests per second asked for"
 
@@ -31,10 +32,12 @@ def by_arrivals(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
 
 def section(seen: Overview, samples: Samples) -> Section:
     """A panel per kind of load and workload, and one of all loads against the time per token."""
-    found = []
-    for kind, own in by_arrivals(measured(seen)).items():
-        found += panels(seen, partial(_lines, kind), own, per="workload")
-    both = panels(seen, _both, per="workload") if len(seen.loads) > 1 else []
+    found, kinds = list[Panel](), throughput.by_kind(measured(seen))
+    for quantity, cells in kinds.items():
+        for kind, own in by_arrivals(cells).items():
+            found += panels(seen, partial(_lines, kind, quantity), own, per="workload")
+    timed = kinds.get(throughput.TOKENS, [])
+    both = panels(seen, _both, timed, per="workload") if len(seen.loads) > 1 else []
     note = "Median over the repeats; the band is their range. Hollow: not valid. "
     if both:
         note += (
@@ -60,9 +63,9 @@ def _finding(seen: Overview) -> str:
     closed = {
         (cell.variant.index, cell.workload, cell.asked, cell.load_value or 0.0): cell
         for cell in seen.cells
-        if cell.load_kind == "closed" and cell.value(throughput.METRIC) is not None
+        if cell.load_kind == "closed" and cell.value(rate(cell)) is not None
     }
-    own = {key: cell for key, cell in closed.items() if cell.holds(throughput.METRIC)}
+    own = {key: cell for key, cell in closed.items() if cell.holds(rate(cell))}
     if len({number for *_, number in closed}) < 2:
         return f"The run has {counted(len(seen.loads), 'load')}, and one concurrency at most."
     at_once = sorted({number for *_, number in own})
@@ -90,7 +93,7 @@ def _growths(
     for (index, workload, asked, number), cell in cells.items():
         before = cells.get((index, workload, asked, at_once[0])) if len(at_once) > 1 else None
         if before and number == at_once[-1]:
-            times = (cell.value(throughput.METRIC) or 0.0) / (before.value(throughput.METRIC) or 1)
+            times = (cell.value(rate(cell)) or 0.0) / (before.value(rate(before)) or 1)
             growth.setdefault(cell.variant.label, []).append(times)
     return {name: mean for name, own in growth.items() if (mean := geometric_mean(own))}
 
@@ -100,10 +103,10 @@ def _both(place: Place) -> Iterator[Panel]:
     yield Panel(partial(throughput.against_latency, cells=place.cells), title)
 
 
-def _lines(kind: str, place: Place) -> Iterator[Panel]:
+def _lines(kind: str, quantity: throughput.Quantity, place: Place) -> Iterator[Panel]:
     if len({cell.load_value for cell in place.cells}) < 2:
         return
     axis = "concurrency" if place.cells[0].load_kind == "closed" else RATE
-    title = f"Output tokens per second against {axis}{place.words}, {kind}"
-    paint = partial(throughput.against_load, cells=place.cells, x_label=axis)
+    title = f"{quantity.label.capitalize()} against {axis}{place.words}, {kind}"
+    paint = partial(throughput.against_load, cells=place.cells, x_label=axis, quantity=quantity)
     yield Panel(paint, title, f"{place.workload}, {kind}")

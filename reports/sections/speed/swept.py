@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from reports.cells import Overview
 from reports.collect import Samples
-from reports.figures.swept import EACH, FIRST, RATE, TOKENS, WHOLE, over_load
+from reports.figures.swept import EACH, FIRST, RATE, WHOLE, over_load, throughput
 from reports.numbers import counted, milliseconds, significant
 from reports.panels import Panel, PanelGroup, Size
 from reports.sections import Section
@@ -15,6 +16,7 @@ from reports.sections.searched import SweptCurve, SweptPoint
 from reports.tables import BodyRow, Column, Group, build
 from reports.words.findings import span
 from reports.words.ranking.curves import kept_up_with
+from reports.words.ranking.label_rates import counted_in
 
 _NOTE = (
     "Poisson arrivals at rates that each system found for itself, doubled until it no longer kept "
@@ -24,18 +26,18 @@ _NOTE = (
     "or more, and fell back further. Latencies of such points say how long the load lasted. These "
     "trials enter no other figure of this page, and nothing here is paired."
 )
-_FIGURES = ((RATE, FIRST), (RATE, EACH), (RATE, TOKENS), (TOKENS, WHOLE))
 
 
 def section(seen: Overview, _: Samples) -> Section | None:
-    """Four panels per workload with all systems, a row per system; None where nothing was swept."""
+    """Up to four panels per workload with all systems, a row per system; None where nothing was
+    swept."""
     if not seen.swept:
         return None
     workloads = list(dict.fromkeys(one.workload for one in seen.swept))
     parts = [[one for one in seen.swept if one.workload == workload] for workload in workloads]
     words = [said for part in parts for said in kept_up_with(part, named=len(parts) > 1)]
     groups = [PanelGroup(list(_panels(part)), part[0].workload) for part in parts]
-    table = build(_COLUMNS, seen.swept, _row)
+    table = build(_columns(seen.swept), seen.swept, _row)
     title = "From idle to saturation"
     finding = words[0] if words else _alone(seen.swept)
     return Section("swept", title, _NOTE, groups, table, words, "Saturation", finding)
@@ -49,8 +51,10 @@ def _alone(swept: Sequence[SweptCurve]) -> str:
 
 
 def _panels(part: Sequence[SweptCurve]) -> Iterator[Panel]:
-    name = part[0].workload
-    for x, y in _FIGURES:
+    name, handed_out = part[0].workload, throughput(part[0])
+    for x, y in ((RATE, FIRST), (RATE, EACH), (RATE, handed_out), (handed_out, WHOLE)):
+        if all(y.of(point) is None for one in part for point in one.points):
+            continue
         title = f"{y.label} over {x.label}"
         paint = partial(over_load, curves=part, x=x, y=y)
         size = Size(width=2.8, height=2.1, left=0.55)
@@ -80,9 +84,8 @@ def _loaded(metric: str, one: SweptCurve) -> float | None:
 
 
 def _most(one: SweptCurve) -> float | None:
-    return max(
-        (p.values[TOKENS.metric] for p in one.points if TOKENS.metric in p.values), default=None
-    )
+    known = (throughput(one).of(point) for point in one.points)
+    return max((rate for rate in known if rate is not None), default=None)
 
 
 def _doubtful(one: SweptCurve) -> str:
@@ -107,3 +110,14 @@ _COLUMNS: tuple[Column[SweptCurve], ...] = (
     ),
     Column("Ended", lambda one: one.found.ended, css=""),
 )  # fmt: skip
+
+
+def _columns(swept: Sequence[SweptCurve]) -> list[Column[SweptCurve]]:
+    """Where answers are labels, what they have: no time per token."""
+    counted_of = counted_in(one.cell for one in swept)
+    most = Column(f"Most {counted_of}", _most, unit=f"{counted_of}/s")
+    columns = [most if column.title == "Most tokens" else column for column in _COLUMNS]
+    if counted_of != "labels":
+        return columns
+    columns = [column for column in columns if column.title != "Each token"]
+    return [replace(c, title="Label") if c.title == "First token" else c for c in columns]

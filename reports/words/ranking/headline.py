@@ -9,6 +9,7 @@ from reports.collect import Samples
 from reports.numbers import counted, ratio
 from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
+from reports.words.ranking import label_rates
 from reports.words.ranking.choices import load_words
 from reports.words.ranking.held_against import duels
 from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
@@ -97,7 +98,9 @@ def _race(
     faster = [(s, v) for s, v in found if s.is_faster]
     over = _over(common, cells, len(sound), len(rivals))
     if not found:
-        return f"No speed-up over {race.name} could be computed: {_why_none(race, cells)}."
+        own = [cell for group in groups.values() for cell in group]
+        none = f"No speed-up over {race.name} could be computed: {_why_none(race, cells)}."
+        return label_rates.finding(own, race.name) or none
     costs = {v.index: _cost(race, v, groups[v.index], quality) for _, v in found}
     if not faster:
         return _nobody(race, found, groups, over, costs) + doubt

@@ -154,11 +154,13 @@ class _Comparison:
         if of_answers and base[0].replayed:
             return
         if not _has(found, base):
-            if _has(found, new):
-                self.notes.append(f"no {found.name} in BASE, not gated: {cell.label()}")
+            told = base[0].instead_of(found.name)
+            if told or _has(found, new):
+                self.notes.append(f"no {found.name} in BASE, not gated{told}: {cell.label()}")
             return
         if not _has(found, new):
-            self._add_missing(cell, f"metric {found.name} missing in NEW")
+            told = new[0].instead_of(found.name)
+            self._add_missing(cell, f"metric {found.name} missing in NEW{told}")
         elif found.form != "answers":
             self.tested.append(self._measured(cell, found, rule, base, new))
         elif base[0].greedy or self.rules.where:
@@ -293,4 +295,5 @@ def _check_metrics(base: ReducedRun, rules: GateRules) -> None:
             raise UserError(
                 f"{rules.where}: no trial of {base.where} has the metric '{rule.metric}'"
                 + " in the cells of its rule" * (len(trials) < len(base.trials))
+                + "".join({trial.instead_of(rule.metric) for trial in trials})
             )

@@ -26,6 +26,10 @@ UNKNOWN_ANSWER, NO_ANSWER = 0, 1
 """In the place of an answer's digest: token ids were not told; the request did not complete."""
 
 
+_OF_LABELS = {"output_tok_per_s": "request_per_s", "goodput_tok_per_s": "goodput_req_per_s"}
+"""By a rate of tokens, the one that labels have."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class CellName:
     """What is compared with what: repeats of one cell have the same name, in both runs."""
@@ -121,6 +125,14 @@ class ReducedTrial:
     @property
     def _doubts(self) -> set[str]:
         return set(self.doubt.split(", ")) - REMARKS
+
+    def instead_of(self, metric: str) -> str:
+        """What a message about a rate of tokens has behind it where all answers are labels, which
+        have none; empty of all else."""
+        answered = self.answers > NO_ANSWER
+        are_labels = self.lengths is not None and answered.any() and not self.lengths.any()
+        other = _OF_LABELS.get(metric)
+        return f" (answers are labels: expected '{other}')" if are_labels and other else ""
 
     @property
     def ended_well(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from harness.cli import progress
 from harness.cli.progress import SweepDisplay, SweepLog
-from harness.core.nouns import TrialRecord
+from harness.core.nouns import TrialRecord, Workload
 from harness.measure.load_loop import LoadProgress
 from harness.measure.machine import others
 from harness.measure.sweep import SweepEvent
@@ -50,6 +51,14 @@ def test_a_line_says_where_the_sweep_is(monkeypatch: pytest.MonkeyPatch) -> None
     assert line_of(search, 60, monkeypatch) == f"0:01:00 trial 3; {label}; loading", "of how many?"
     last = event("finished", index=5)
     assert line_of(last, 3700, monkeypatch) == f"1:01:40 trial 6 of 6; {label}"
+
+
+def test_labels_are_counted_where_answers_have_no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = dataclasses.replace(make_trial(), workload=Workload("sentiment"))
+    for elapsed_s, rate in ((0.0, 0), (0.5, 48)):
+        going = LoadProgress(24, 64, 0, elapsed_s)
+        found = line_of(SweepEvent("progress", 2, 6, asked, progress=going), 90, monkeypatch)
+        assert f"; 24 of 64 requests, {rate} labels/s; " in found
 
 
 class Terminal(io.StringIO):
