@@ -12,6 +12,7 @@ from backends.checkpoints.draft_heads import check as draft_heads
 from backends.checkpoints.draft_heads.files import EAGLE3
 from backends.checkpoints.draft_models import (
     AUTO,
+    draft_files,
     longest_sequence,
 )
 from backends.checkpoints.draft_traces import open_drafts
@@ -53,6 +54,15 @@ def drafter(options: Mapping[str, Any], model_dir: Path) -> Path:
             return drawn.made(PREFIX)
         return draft_heads.bundled(PREFIX, method, model_dir)
     return draft_folder(PREFIX, model_dir, options)
+
+
+def drafter_files(options: Mapping[str, Any], model_dir: Path) -> list[Path]:
+    """What decides the drafts of a model or head: its tokenizer too where vLLM maps its tokens.
+    Raises `UserError`."""
+    folder = drafter(options, model_dir)
+    mapped = options["speculative"].get(OTHER_TOKENS) is True
+    tokenizer = ("tokenizer.json", "tokenizer_config.json") if mapped else ()
+    return draft_files(folder) + [folder / n for n in tokenizer if (folder / n).is_file()]
 
 
 def drawn_head(options: Mapping[str, Any], model_dir: Path) -> DrawnHead | None:

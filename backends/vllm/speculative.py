@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from backends.checkpoints import models, traces
 from backends.checkpoints.draft_heads import check as draft_heads
 from backends.checkpoints.draft_heads.files import EAGLE3
-from backends.checkpoints.draft_models import AUTO, check_drafts, check_lookup, draft_files
+from backends.checkpoints.draft_models import AUTO, check_drafts, check_lookup
 from backends.checkpoints.draft_traces import (
     REPLAY,
     SEARCHES,
@@ -52,6 +52,7 @@ from backends.vllm.drafting import (
     check_ranks,
     config,
     drafter,
+    drafter_files,
     drawn_head,
     find_trace,
 )
@@ -195,7 +196,7 @@ class VllmSpeculative(VllmBackend):
         trace = find_drafts(PREFIX, options, NAME)
         found = [] if trace is None else [trace]
         if options["method"] in (DRAFT_MODEL, *HEADS):
-            found += draft_files(drafter(options, model_dir))
+            found += drafter_files(options, model_dir)
         return found
 
     @classmethod
