@@ -136,24 +136,32 @@ def check_method(options: Mapping[str, Any]) -> None:
         raise UserError(
             f"{PREFIX} 'speculative': {OTHER_TOKENS}: belongs to method {DRAFT_MODEL}, not {method}"
         )
+    if not runs_elsewhere():
+        _check_machine(options)
+
+
+def _on_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _check_machine(options: Mapping[str, Any]) -> None:
+    method = options["method"]
+    # of the V1 model runner, which is the one on a CPU; the other has no such limit
     most = sources.number("v1/sample/rejection_sampler.py", "MAX_SPEC_LEN")
-    if most is not None and options["drafts"] > most:
+    if most is not None and options["drafts"] > most and not _on_gpu():
         raise UserError(
             f"{PREFIX} 'drafts': is {options['drafts']}; expected at most {most}, the most that "
-            "the installed vLLM verifies at once"
+            "the installed vLLM verifies at once on a CPU"
         )
-    if runs_elsewhere():
-        return
     if method == SUFFIX and importlib.util.find_spec("arctic_inference") is None:
         raise UserError(
             f"{PREFIX} 'method': suffix needs a package that is not installed; 'pip install "
             "--no-deps arctic-inference==0.1.1' builds it"
         )
-    if method in ON_GPU:
-        import torch
-
-        if not torch.cuda.is_available():
-            raise UserError(f"{PREFIX} 'method': {method} needs a GPU; {NGRAM} does the same here")
+    if method in ON_GPU and not _on_gpu():
+        raise UserError(f"{PREFIX} 'method': {method} needs a GPU; {NGRAM} does the same here")
 
 
 def check_head(method: str, folder: Path, model_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""Folders that draft for vLLM: which of their files count, and what they are told for."""
+"""What drafts for vLLM: which of its files count, what it is told for, and how much it drafts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 
 import backends
 from backends.checkpoints import models
+from backends.vllm import sources
 from backends.vllm.speculative import VllmSpeculative
+from harness.core.errors import UserError, elsewhere
 from harness.core.nouns import Model
 
 pytest.importorskip("vllm")
@@ -23,6 +25,14 @@ MAPPED = {"use_heterogeneous_vocab": True}
 def drafting(folder: Path) -> Path:
     """A copy of the demo's draft model."""
     return Path(shutil.copytree(models.BUNDLED["demo-draft"], folder))
+
+
+def refused(options: dict[str, Any]) -> str:
+    """The line about them."""
+    with pytest.raises(UserError) as caught:
+        backends.warnings(NAME, DEMO, options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def files(options: dict[str, Any]) -> list[str]:
@@ -42,3 +52,22 @@ def test_the_tokenizer_counts_where_tokens_are_mapped_by_it(tmp_path: Path) -> N
     assert files({"draft": str(folder), "speculative": MAPPED}) == own + more
     assert files({"draft": str(folder)}) == own
     assert backends.warnings(NAME, DEMO, {"draft": str(folder), "speculative": MAPPED}) == []
+
+
+@pytest.mark.parametrize("method", ["ngram", "draft_model"])
+def test_a_cpu_verifies_so_many_drafts_at_once(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    assert sources.number("v1/sample/rejection_sampler.py", "MAX_SPEC_LEN") == 128
+    assert sources.number("v1/sample/rejection_sampler.py", "MAX_SPEC_LENGTH") is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    more = {"method": method, "drafts": 129}
+    said = "'drafts': is 129; expected at most 128, the most that the installed vLLM verifies at"
+    assert f"{said} once on a CPU" in refused(more)
+    assert backends.warnings(NAME, DEMO, more | {"drafts": 128}) == []
+    with elsewhere(True):
+        assert backends.warnings(NAME, DEMO, more) == []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert backends.warnings(NAME, DEMO, more) == []
