@@ -148,8 +148,8 @@ class VllmSpeculative(VllmBackend):
                 f"{where}: rejection_sample_method: {SYNTHETIC}: answers would not be the model's"
             )
         method = options["method"]
-        check_lookup(PREFIX, options)
         check_method(options)
+        check_lookup(PREFIX, options)
         find_trace(options)
         check_ranks(options)
         if model_dir is None:

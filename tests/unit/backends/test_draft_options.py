@@ -101,7 +101,7 @@ def test_a_gpu_takes_every_method(method: str, monkeypatch: pytest.MonkeyPatch) 
         ({"method": "medusa", "draft": "demo-draft"}, "LlamaForCausalLM is that of a whole model"),
         ({"method": "ngram", "draft": "demo-draft"}, "ngram drafts from the text alone"),
         ({"method": "ngram", "lookup_min": 9}, "is 9; expected at most lookup_max, 4"),
-        ({"lookup_max": 2}, "'lookup_max': belongs to method ngram, not draft_model"),
+        ({"lookup_max": 1}, "'lookup_max': belongs to method ngram, not draft_model"),
         (
             {"method": "eagle3", "lookup_min": 1},
             "'lookup_min': belongs to method ngram, not eagle3",
