@@ -107,9 +107,16 @@ def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
         model_dir,
         options,
         longest,
-        lambda folder: draft_heads.check_whole(PREFIX, folder, METHODS),
+        _check_whole,
         same_tokens=options["speculative"].get(OTHER_TOKENS) is not True,
     )
+
+
+def _check_whole(folder: Path) -> None:
+    draft_heads.check_whole(PREFIX, folder, METHODS)
+    named = models.architecture(folder)
+    if named in sources.keys("model_executor/models/registry.py", "_SPECULATIVE_DECODING_MODELS"):
+        raise UserError(f"{PREFIX} 'draft': {folder}: is a head ({named}), not a model")
 
 
 def check_method(options: Mapping[str, Any]) -> None:

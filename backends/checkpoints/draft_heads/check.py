@@ -25,7 +25,7 @@ PUBLISHED = "speculators_model_type"
 """The key that tells the kind of a head in the layout of the library speculators."""
 _NAMED = {
     EAGLE3: r"Eagle3\w+|\w+Eagle3",
-    "eagle": r"Eagle\w+ForCausalLM",
+    "eagle": r"Eagle\w+ForCausalLM|EagleDeepSeekMTPModel",
     MEDUSA: ARCHITECTURES[MEDUSA],
     "mlp_speculator": "MLPSpeculatorPreTrainedModel",
 }
@@ -46,9 +46,12 @@ def bundled(prefix: str, kind: str, model_dir: Path) -> Path:
 def head_kind(folder: Path) -> str | None:
     """The method that a head drafts by, as its configuration tells; None where it tells of none.
     Raises `UserError`."""
-    published, named = models.read_config(folder).get(PUBLISHED), models.architecture(folder) or ""
-    if published:
+    config, named = models.read_config(folder), models.architecture(folder) or ""
+    if published := config.get(PUBLISHED):
         return EAGLE3 if published == "peagle" else str(published)
+    # the first ones that were published name no architecture
+    if config.get("model_type") == MEDUSA or "medusa_num_heads" in config:
+        return MEDUSA
     return next((kind for kind, of in _NAMED.items() if re.fullmatch(of, named)), None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,16 @@ NAME = "vllm-speculative"
 MAPPED = {"use_heterogeneous_vocab": True}
 
 
-def drafting(folder: Path) -> Path:
-    """A copy of the demo's draft model."""
-    return Path(shutil.copytree(models.BUNDLED["demo-draft"], folder))
+REGISTRY = "model_executor/models/registry.py"
+
+
+def drafting(folder: Path, **changes: Any) -> Path:
+    """A copy of the demo's draft model that says other things of itself; None: says nothing."""
+    shutil.copytree(models.BUNDLED["demo-draft"], folder, dirs_exist_ok=True)
+    config = json.loads((folder / "config.json").read_text()) | changes
+    found = {key: value for key, value in config.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(found))
+    return folder
 
 
 def refused(options: dict[str, Any]) -> str:
@@ -71,3 +79,31 @@ def test_a_cpu_verifies_so_many_drafts_at_once(
         assert backends.warnings(NAME, DEMO, more) == []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert backends.warnings(NAME, DEMO, more) == []
+
+
+def test_a_head_that_vllm_registers_is_no_draft_model(tmp_path: Path) -> None:
+    heads = sources.keys(REGISTRY, "_SPECULATIVE_DECODING_MODELS")
+    assert heads >= {"PeagleLlamaForCausalLM", "PEagleDraftModel", "EagleDeepSeekMTPModel"}
+    assert heads >= {"DFlashDraftModel", "DeepSeekMTPModel", "MedusaModel"}
+    assert sources.keys(REGISTRY, "_SPECULATIVE_DECODING") == frozenset()
+    for name in sorted(heads):
+        folder = drafting(tmp_path / "draft", architectures=[name])
+        said = refused({"draft": str(folder)})
+        assert f"'draft': {folder}: is a head " in said
+        assert ", not a model" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"architectures": ["EagleDeepSeekMTPModel"]}, "of method eagle, not a model; say"),
+        ({"architectures": ["DeepSeekMTPModel"]}, "(DeepSeekMTPModel), not a model"),
+        ({"architectures": None, "model_type": "medusa"}, "of method medusa, not a model; say"),
+        ({"architectures": None, "medusa_num_heads": 5}, "of method medusa, not a model; say"),
+    ],
+)
+def test_a_head_is_told_by_what_it_names(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    folder = drafting(tmp_path / "draft", **changes)
+    assert f"'draft': {folder}: is a head {said}" in refused({"draft": str(folder)})
