@@ -9,7 +9,7 @@ from typing import Any
 
 from backends.checkpoints import models
 from backends.checkpoints.draft_heads import check as draft_heads
-from backends.checkpoints.draft_heads.files import EAGLE3
+from backends.checkpoints.draft_heads.files import EAGLE3, MEDUSA
 from backends.checkpoints.draft_models import (
     AUTO,
     draft_files,
@@ -27,8 +27,10 @@ from results.traces.rates import TraceSource
 NAME = "vllm-speculative"
 PREFIX = f"backend '{NAME}': option"
 DRAFT_MODEL, NGRAM, SUFFIX = "draft_model", "ngram", "suffix"
-HEADS = ("eagle", EAGLE3, "medusa", "mlp_speculator")
-"""Methods whose drafts come from a head that was trained for the model."""
+LOADED = ("eagle", EAGLE3, MEDUSA)
+HEADS = (*LOADED, "mlp_speculator")
+"""Methods whose drafts come from a head that was trained for the model; of the last vLLM knows the
+name alone, and registers no head."""
 ON_GPU = ("ngram_gpu",)
 METHODS = (DRAFT_MODEL, NGRAM, SUFFIX, *HEADS, *ON_GPU)
 LOOKUPS = (NGRAM, "ngram_gpu")
@@ -113,7 +115,7 @@ def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
 
 
 def _check_whole(folder: Path) -> None:
-    draft_heads.check_whole(PREFIX, folder, METHODS)
+    draft_heads.check_whole(PREFIX, folder, LOADED)
     named = models.architecture(folder)
     if named in sources.keys("model_executor/models/registry.py", "_SPECULATIVE_DECODING_MODELS"):
         raise UserError(f"{PREFIX} 'draft': {folder}: is a head ({named}), not a model")

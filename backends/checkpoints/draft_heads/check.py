@@ -57,9 +57,11 @@ def head_kind(folder: Path) -> str | None:
 
 def check_whole(prefix: str, folder: Path, methods: Collection[str]) -> None:
     """Raise `UserError`, beginning with `prefix`, for a head where a whole model is expected;
-    `methods` are those of the backend."""
+    `methods` are those of the backend for which there are heads that it loads."""
     if (kind := head_kind(folder)) is not None:
-        hint = f"; say 'method: {kind}'" if kind in methods else ""
+        # of the published layout vLLM reads no other kind of these
+        loads = kind == EAGLE3 or PUBLISHED not in models.read_config(folder)
+        hint = f"; say 'method: {kind}'" if kind in methods and loads else ""
         raise UserError(
             f"{prefix} 'draft': {folder}: is a head of method {kind}, not a model{hint}"
         )

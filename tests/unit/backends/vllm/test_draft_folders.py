@@ -100,6 +100,7 @@ def test_a_head_that_vllm_registers_is_no_draft_model(tmp_path: Path) -> None:
         ({"architectures": ["DeepSeekMTPModel"]}, "(DeepSeekMTPModel), not a model"),
         ({"architectures": None, "model_type": "medusa"}, "of method medusa, not a model; say"),
         ({"architectures": None, "medusa_num_heads": 5}, "of method medusa, not a model; say"),
+        ({"speculators_model_type": "peagle"}, "of method eagle3, not a model; say"),
     ],
 )
 def test_a_head_is_told_by_what_it_names(
@@ -107,3 +108,18 @@ def test_a_head_is_told_by_what_it_names(
 ) -> None:
     folder = drafting(tmp_path / "draft", **changes)
     assert f"'draft': {folder}: is a head {said}" in refused({"draft": str(folder)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"architectures": ["MLPSpeculatorPreTrainedModel"]}, "mlp_speculator"),
+        ({"speculators_model_type": "eagle"}, "eagle"),
+        ({"speculators_model_type": "dflash"}, "dflash"),
+    ],
+)
+def test_no_method_is_hinted_at_that_does_not_load_the_head(
+    changes: dict[str, Any], kind: str, tmp_path: Path
+) -> None:
+    said = refused({"draft": str(drafting(tmp_path / "draft", **changes))})
+    assert said.endswith(f"is a head of method {kind}, not a model")
