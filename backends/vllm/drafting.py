@@ -43,6 +43,8 @@ REPLAYED = (DRAFT_MODEL, EAGLE3, NGRAM)
 """Methods of which a trace tells all: how many tokens they draft, and how many of these stand."""
 OTHER_TOKENS = "use_heterogeneous_vocab"
 """The field of vLLM's SpeculativeConfig by which it drafts the tokens that both models know."""
+HEADS_BY_PATH = ("eagle-", EAGLE3, "dflash", "dspark")
+"""What vLLM's `SpeculativeConfig` looks for in a draft's path, and then takes another method."""
 RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
 """vLLM's arguments whose product is the number of processes that a model is in."""
 
@@ -119,6 +121,12 @@ def _check_whole(folder: Path) -> None:
     named = models.architecture(folder)
     if named in sources.keys("model_executor/models/registry.py", "_SPECULATIVE_DECODING_MODELS"):
         raise UserError(f"{PREFIX} 'draft': {folder}: is a head ({named}), not a model")
+    for part in HEADS_BY_PATH:
+        if part in str(folder).lower():
+            raise UserError(
+                f"{PREFIX} 'draft': {folder}: vLLM takes a draft under a path with '{part}' for a "
+                "head; move or copy it elsewhere"
+            )
 
 
 def check_method(options: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,16 @@ def test_no_method_is_hinted_at_that_does_not_load_the_head(
 ) -> None:
     said = refused({"draft": str(drafting(tmp_path / "draft", **changes))})
     assert said.endswith(f"is a head of method {kind}, not a model")
+
+
+@pytest.mark.parametrize("part", ["EAGLE-", "eagle3", "DFlash", "dspark"])
+def test_a_draft_model_under_a_path_that_vllm_takes_for_a_heads(part: str) -> None:
+    with tempfile.TemporaryDirectory() as kept:
+        folder = drafting(Path(kept) / f"with-{part}" / "draft")
+        said = refused({"draft": str(folder)})
+        assert said.endswith(
+            f"'draft': {folder}: vLLM takes a draft under a path with '{part.lower()}' for a head; "
+            "move or copy it elsewhere"
+        )
+        copied = drafting(Path(kept) / "copied")
+        assert backends.warnings(NAME, DEMO, {"draft": str(copied)}) == []
