@@ -60,6 +60,24 @@ def drafter(options: Mapping[str, Any], model_dir: Path) -> Path:
     return draft_folder(PREFIX, model_dir, options)
 
 
+def gpu_remarks(options: Mapping[str, Any]) -> list[str]:
+    """What vLLM runs on a GPU in another way than without drafts; on a CPU both run on the same."""
+    if options["replay"]:
+        what, on = "'replay'", "vLLM's synchronous scheduler and its V1 model runner"
+        told = "'async_scheduling' and 'model_runner' among a trial's effective options say"
+    elif options["speculative"].get(OTHER_TOKENS) is True:
+        what, on = f"'speculative': {OTHER_TOKENS}", "vLLM's V1 model runner"
+        told = "'model_runner' among a trial's effective options says"
+    else:
+        return []
+    if not _on_gpu():
+        return []
+    return [
+        f"{PREFIX} {what}: runs on {on}, and 'vllm' on vLLM's defaults: a part of their ratio may "
+        f"come from that; {told} what ran"
+    ]
+
+
 def drafter_files(options: Mapping[str, Any], model_dir: Path) -> list[Path]:
     """What decides the drafts of a model or head: its tokenizer too where vLLM maps its tokens.
     Raises `UserError`."""

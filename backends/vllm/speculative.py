@@ -55,6 +55,7 @@ from backends.vllm.drafting import (
     drafter_files,
     drawn_head,
     find_trace,
+    gpu_remarks,
 )
 from backends.vllm.drafts import ReplayedVerification, forget_answers, states_after
 from backends.vllm.sampling import REPAIRED, repair_expansion
@@ -84,12 +85,6 @@ GIVEN = {
     "synthetic_acceptance_length": "answers would not be the model's",
 }
 """Fields of vLLM's SpeculativeConfig that may not be passed through, and why."""
-ON_A_GPU = (
-    f"{PREFIX} 'replay': runs on vLLM's synchronous scheduler and its V1 model runner, and 'vllm' "
-    "on vLLM's defaults: a part of their ratio may come from that; 'async_scheduling' and "
-    "'model_runner' among a trial's effective options say what ran"
-)
-"""On a CPU both run on the same."""
 SYNTHETIC = "synthetic"
 """The rejection sampling that accepts drafts by rates, whatever the model says."""
 
@@ -181,13 +176,9 @@ class VllmSpeculative(VllmBackend):
     @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
         """That another number of drafts than the trace's is replayed, and on a GPU by what."""
-        import torch
-
         trace = find_trace(options)
-        if trace is None:
-            return []
-        gpu = [ON_A_GPU] if torch.cuda.is_available() else []
-        return [*remarks(PREFIX, trace, options["drafts"]), *gpu]
+        found = [] if trace is None else remarks(PREFIX, trace, options["drafts"])
+        return [*found, *gpu_remarks(options)]
 
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:

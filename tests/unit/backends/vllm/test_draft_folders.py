@@ -137,3 +137,19 @@ def test_a_draft_model_under_a_path_that_vllm_takes_for_a_heads(part: str) -> No
         )
         copied = drafting(Path(kept) / "copied")
         assert backends.warnings(NAME, DEMO, {"draft": str(copied)}) == []
+
+
+def test_on_a_gpu_mapped_tokens_are_another_runners(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    options = {"speculative": MAPPED}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert backends.warnings(NAME, DEMO, options) == []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert backends.warnings(NAME, DEMO, {}) == []
+    (said,) = backends.warnings(NAME, DEMO, options)
+    assert said == (
+        "backend 'vllm-speculative': option 'speculative': use_heterogeneous_vocab: runs on vLLM's "
+        "V1 model runner, and 'vllm' on vLLM's defaults: a part of their ratio may come from that; "
+        "'model_runner' among a trial's effective options says what ran"
+    )
