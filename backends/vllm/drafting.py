@@ -43,6 +43,8 @@ REPLAYED = (DRAFT_MODEL, EAGLE3, NGRAM)
 """Methods of which a trace tells all: how many tokens they draft, and how many of these stand."""
 OTHER_TOKENS = "use_heterogeneous_vocab"
 """The field of vLLM's SpeculativeConfig by which it drafts the tokens that both models know."""
+GREEDY = "greedy"
+"""How vLLM samples drafts by default, and the only way with mapped tokens."""
 HEADS_BY_PATH = ("eagle-", EAGLE3, "dflash", "dspark")
 """What vLLM's `SpeculativeConfig` looks for in a draft's path, and then takes another method."""
 RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
@@ -167,12 +169,20 @@ def check_method(options: Mapping[str, Any]) -> None:
     for name, option in LOOKED_FOR.items():
         if method not in LOOKUPS and options[name] != option.default:
             raise UserError(f"{PREFIX} '{name}': belongs to method {NGRAM}, not {method}")
-    if options["speculative"].get(OTHER_TOKENS) and method != DRAFT_MODEL:
-        raise UserError(
-            f"{PREFIX} 'speculative': {OTHER_TOKENS}: belongs to method {DRAFT_MODEL}, not {method}"
-        )
+    if options["speculative"].get(OTHER_TOKENS):
+        _check_mapped(method, options["speculative"].get("draft_sample_method", GREEDY))
     if not runs_elsewhere():
         _check_machine(options)
+
+
+def _check_mapped(method: str, sampled: str) -> None:
+    where = f"{PREFIX} 'speculative': "
+    if method != DRAFT_MODEL:
+        raise UserError(f"{where}{OTHER_TOKENS}: belongs to method {DRAFT_MODEL}, not {method}")
+    if sampled != GREEDY:
+        raise UserError(
+            f"{where}draft_sample_method: is {sampled}; expected {GREEDY} with {OTHER_TOKENS}"
+        )
 
 
 def _on_gpu() -> bool:

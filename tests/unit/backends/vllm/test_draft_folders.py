@@ -153,3 +153,19 @@ def test_on_a_gpu_mapped_tokens_are_another_runners(monkeypatch: pytest.MonkeyPa
         "V1 model runner, and 'vllm' on vLLM's defaults: a part of their ratio may come from that; "
         "'model_runner' among a trial's effective options says what ran"
     )
+
+
+def test_mapped_tokens_are_drafted_greedily(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    def asked(how: str) -> dict[str, Any]:
+        return {"speculative": MAPPED | {"draft_sample_method": how}}
+
+    assert refused(asked("probabilistic")).endswith(
+        "'speculative': draft_sample_method: is probabilistic; expected greedy with "
+        "use_heterogeneous_vocab"
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    other = {"speculative": {"draft_sample_method": "probabilistic"}}
+    for options in (asked("greedy"), other):
+        assert backends.warnings(NAME, DEMO, options) == []
