@@ -9,9 +9,10 @@ from typing import Any
 
 from backends.checkpoints import models
 from backends.checkpoints.draft_heads import check as draft_heads
-from backends.checkpoints.draft_heads.files import EAGLE3
+from backends.checkpoints.draft_heads.files import EAGLE3, MEDUSA
 from backends.checkpoints.draft_models import (
     AUTO,
+    draft_files,
     longest_sequence,
 )
 from backends.checkpoints.draft_traces import open_drafts
@@ -26,8 +27,10 @@ from results.traces.rates import TraceSource
 NAME = "vllm-speculative"
 PREFIX = f"backend '{NAME}': option"
 DRAFT_MODEL, NGRAM, SUFFIX = "draft_model", "ngram", "suffix"
-HEADS = ("eagle", EAGLE3, "medusa", "mlp_speculator")
-"""Methods whose drafts come from a head that was trained for the model."""
+LOADED = ("eagle", EAGLE3, MEDUSA)
+HEADS = (*LOADED, "mlp_speculator")
+"""Methods whose drafts come from a head that was trained for the model; of the last vLLM knows the
+name alone, and registers no head."""
 ON_GPU = ("ngram_gpu",)
 METHODS = (DRAFT_MODEL, NGRAM, SUFFIX, *HEADS, *ON_GPU)
 LOOKUPS = (NGRAM, "ngram_gpu")
@@ -40,6 +43,10 @@ REPLAYED = (DRAFT_MODEL, EAGLE3, NGRAM)
 """Methods of which a trace tells all: how many tokens they draft, and how many of these stand."""
 OTHER_TOKENS = "use_heterogeneous_vocab"
 """The field of vLLM's SpeculativeConfig by which it drafts the tokens that both models know."""
+GREEDY = "greedy"
+"""How vLLM samples drafts by default, and the only way with mapped tokens."""
+HEADS_BY_PATH = ("eagle-", EAGLE3, "dflash", "dspark")
+"""What vLLM's `SpeculativeConfig` looks for in a draft's path, and then takes another method."""
 RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
 """vLLM's arguments whose product is the number of processes that a model is in."""
 
@@ -53,6 +60,33 @@ def drafter(options: Mapping[str, Any], model_dir: Path) -> Path:
             return drawn.made(PREFIX)
         return draft_heads.bundled(PREFIX, method, model_dir)
     return draft_folder(PREFIX, model_dir, options)
+
+
+def gpu_remarks(options: Mapping[str, Any]) -> list[str]:
+    """What vLLM runs on a GPU in another way than without drafts; on a CPU both run on the same."""
+    if options["replay"]:
+        what, on = "'replay'", "vLLM's synchronous scheduler and its V1 model runner"
+        told = "'async_scheduling' and 'model_runner' among a trial's effective options say"
+    elif options["speculative"].get(OTHER_TOKENS) is True:
+        what, on = f"'speculative': {OTHER_TOKENS}", "vLLM's V1 model runner"
+        told = "'model_runner' among a trial's effective options says"
+    else:
+        return []
+    if not _on_gpu():
+        return []
+    return [
+        f"{PREFIX} {what}: runs on {on}, and 'vllm' on vLLM's defaults: a part of their ratio may "
+        f"come from that; {told} what ran"
+    ]
+
+
+def drafter_files(options: Mapping[str, Any], model_dir: Path) -> list[Path]:
+    """What decides the drafts of a model or head: its tokenizer too where vLLM maps its tokens.
+    Raises `UserError`."""
+    folder = drafter(options, model_dir)
+    mapped = options["speculative"].get(OTHER_TOKENS) is True
+    tokenizer = ("tokenizer.json", "tokenizer_config.json") if mapped else ()
+    return draft_files(folder) + [folder / n for n in tokenizer if (folder / n).is_file()]
 
 
 def drawn_head(options: Mapping[str, Any], model_dir: Path) -> DrawnHead | None:
@@ -97,9 +131,22 @@ def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
         model_dir,
         options,
         longest,
-        lambda folder: draft_heads.check_whole(PREFIX, folder, METHODS),
+        _check_whole,
         same_tokens=options["speculative"].get(OTHER_TOKENS) is not True,
     )
+
+
+def _check_whole(folder: Path) -> None:
+    draft_heads.check_whole(PREFIX, folder, LOADED)
+    named = models.architecture(folder)
+    if named in sources.keys("model_executor/models/registry.py", "_SPECULATIVE_DECODING_MODELS"):
+        raise UserError(f"{PREFIX} 'draft': {folder}: is a head ({named}), not a model")
+    for part in HEADS_BY_PATH:
+        if part in str(folder).lower():
+            raise UserError(
+                f"{PREFIX} 'draft': {folder}: vLLM takes a draft under a path with '{part}' for a "
+                "head; move or copy it elsewhere"
+            )
 
 
 def check_method(options: Mapping[str, Any]) -> None:
@@ -122,28 +169,44 @@ def check_method(options: Mapping[str, Any]) -> None:
     for name, option in LOOKED_FOR.items():
         if method not in LOOKUPS and options[name] != option.default:
             raise UserError(f"{PREFIX} '{name}': belongs to method {NGRAM}, not {method}")
-    if options["speculative"].get(OTHER_TOKENS) and method != DRAFT_MODEL:
+    if options["speculative"].get(OTHER_TOKENS):
+        _check_mapped(method, options["speculative"].get("draft_sample_method", GREEDY))
+    if not runs_elsewhere():
+        _check_machine(options)
+
+
+def _check_mapped(method: str, sampled: str) -> None:
+    where = f"{PREFIX} 'speculative': "
+    if method != DRAFT_MODEL:
+        raise UserError(f"{where}{OTHER_TOKENS}: belongs to method {DRAFT_MODEL}, not {method}")
+    if sampled != GREEDY:
         raise UserError(
-            f"{PREFIX} 'speculative': {OTHER_TOKENS}: belongs to method {DRAFT_MODEL}, not {method}"
+            f"{where}draft_sample_method: is {sampled}; expected {GREEDY} with {OTHER_TOKENS}"
         )
+
+
+def _on_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _check_machine(options: Mapping[str, Any]) -> None:
+    method = options["method"]
+    # of the V1 model runner, which is the one on a CPU; the other has no such limit
     most = sources.number("v1/sample/rejection_sampler.py", "MAX_SPEC_LEN")
-    if most is not None and options["drafts"] > most:
+    if most is not None and options["drafts"] > most and not _on_gpu():
         raise UserError(
             f"{PREFIX} 'drafts': is {options['drafts']}; expected at most {most}, the most that "
-            "the installed vLLM verifies at once"
+            "the installed vLLM verifies at once on a CPU"
         )
-    if runs_elsewhere():
-        return
     if method == SUFFIX and importlib.util.find_spec("arctic_inference") is None:
         raise UserError(
             f"{PREFIX} 'method': suffix needs a package that is not installed; 'pip install "
             "--no-deps arctic-inference==0.1.1' builds it"
         )
-    if method in ON_GPU:
-        import torch
-
-        if not torch.cuda.is_available():
-            raise UserError(f"{PREFIX} 'method': {method} needs a GPU; {NGRAM} does the same here")
+    if method in ON_GPU and not _on_gpu():
+        raise UserError(f"{PREFIX} 'method': {method} needs a GPU; {NGRAM} does the same here")
 
 
 def check_head(method: str, folder: Path, model_dir: Path) -> None:

@@ -65,6 +65,20 @@ def number(module: str, name: str) -> int | None:
     return None
 
 
+@functools.cache
+def keys(module: str, name: str) -> frozenset[str]:
+    """The words that are keys of a `dict` of one of vLLM's modules; none where there is no such.
+
+    Raises:
+        UserError: where vLLM is not installed.
+    """
+    for node in _parsed(module).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            found = node.value.keys if isinstance(node.value, ast.Dict) else []
+            return frozenset(str(key.value) for key in found if isinstance(key, ast.Constant))
+    return frozenset()
+
+
 def _parsed(module: str) -> ast.Module:
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:

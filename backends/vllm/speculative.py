@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from backends.checkpoints import models, traces
 from backends.checkpoints.draft_heads import check as draft_heads
 from backends.checkpoints.draft_heads.files import EAGLE3
-from backends.checkpoints.draft_models import AUTO, check_drafts, check_lookup, draft_files
+from backends.checkpoints.draft_models import AUTO, check_drafts, check_lookup
 from backends.checkpoints.draft_traces import (
     REPLAY,
     SEARCHES,
@@ -52,8 +52,10 @@ from backends.vllm.drafting import (
     check_ranks,
     config,
     drafter,
+    drafter_files,
     drawn_head,
     find_trace,
+    gpu_remarks,
 )
 from backends.vllm.drafts import ReplayedVerification, forget_answers, states_after
 from backends.vllm.sampling import REPAIRED, repair_expansion
@@ -83,12 +85,6 @@ GIVEN = {
     "synthetic_acceptance_length": "answers would not be the model's",
 }
 """Fields of vLLM's SpeculativeConfig that may not be passed through, and why."""
-ON_A_GPU = (
-    f"{PREFIX} 'replay': runs on vLLM's synchronous scheduler and its V1 model runner, and 'vllm' "
-    "on vLLM's defaults: a part of their ratio may come from that; 'async_scheduling' and "
-    "'model_runner' among a trial's effective options say what ran"
-)
-"""On a CPU both run on the same."""
 SYNTHETIC = "synthetic"
 """The rejection sampling that accepts drafts by rates, whatever the model says."""
 
@@ -147,8 +143,8 @@ class VllmSpeculative(VllmBackend):
                 f"{where}: rejection_sample_method: {SYNTHETIC}: answers would not be the model's"
             )
         method = options["method"]
-        check_lookup(PREFIX, options)
         check_method(options)
+        check_lookup(PREFIX, options)
         find_trace(options)
         check_ranks(options)
         if model_dir is None:
@@ -180,13 +176,9 @@ class VllmSpeculative(VllmBackend):
     @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
         """That another number of drafts than the trace's is replayed, and on a GPU by what."""
-        import torch
-
         trace = find_trace(options)
-        if trace is None:
-            return []
-        gpu = [ON_A_GPU] if torch.cuda.is_available() else []
-        return [*remarks(PREFIX, trace, options["drafts"]), *gpu]
+        found = [] if trace is None else remarks(PREFIX, trace, options["drafts"])
+        return [*found, *gpu_remarks(options)]
 
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
@@ -195,7 +187,7 @@ class VllmSpeculative(VllmBackend):
         trace = find_drafts(PREFIX, options, NAME)
         found = [] if trace is None else [trace]
         if options["method"] in (DRAFT_MODEL, *HEADS):
-            found += draft_files(drafter(options, model_dir))
+            found += drafter_files(options, model_dir)
         return found
 
     @classmethod

@@ -25,7 +25,7 @@ PUBLISHED = "speculators_model_type"
 """The key that tells the kind of a head in the layout of the library speculators."""
 _NAMED = {
     EAGLE3: r"Eagle3\w+|\w+Eagle3",
-    "eagle": r"Eagle\w+ForCausalLM",
+    "eagle": r"Eagle\w+ForCausalLM|EagleDeepSeekMTPModel",
     MEDUSA: ARCHITECTURES[MEDUSA],
     "mlp_speculator": "MLPSpeculatorPreTrainedModel",
 }
@@ -46,17 +46,22 @@ def bundled(prefix: str, kind: str, model_dir: Path) -> Path:
 def head_kind(folder: Path) -> str | None:
     """The method that a head drafts by, as its configuration tells; None where it tells of none.
     Raises `UserError`."""
-    published, named = models.read_config(folder).get(PUBLISHED), models.architecture(folder) or ""
-    if published:
+    config, named = models.read_config(folder), models.architecture(folder) or ""
+    if published := config.get(PUBLISHED):
         return EAGLE3 if published == "peagle" else str(published)
+    # the first ones that were published name no architecture
+    if config.get("model_type") == MEDUSA or "medusa_num_heads" in config:
+        return MEDUSA
     return next((kind for kind, of in _NAMED.items() if re.fullmatch(of, named)), None)
 
 
 def check_whole(prefix: str, folder: Path, methods: Collection[str]) -> None:
     """Raise `UserError`, beginning with `prefix`, for a head where a whole model is expected;
-    `methods` are those of the backend."""
+    `methods` are those of the backend for which there are heads that it loads."""
     if (kind := head_kind(folder)) is not None:
-        hint = f"; say 'method: {kind}'" if kind in methods else ""
+        # of the published layout vLLM reads no other kind of these
+        loads = kind == EAGLE3 or PUBLISHED not in models.read_config(folder)
+        hint = f"; say 'method: {kind}'" if kind in methods and loads else ""
         raise UserError(
             f"{prefix} 'draft': {folder}: is a head of method {kind}, not a model{hint}"
         )
