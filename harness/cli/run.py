@@ -202,7 +202,7 @@ def _resolved(experiment: Experiment, wanted: Wanted) -> tuple[Experiment, list[
     every = [trial for trial in every if wanted(trial)]
     refuse_unscorable(every)
     refuse_other_chats(every)
-    experiment = wiring.resolve(experiment)
+    experiment = wiring.resolve(experiment, every)
     trials = [trial for trial in experiment.trials() if wanted(trial)]
     asked = trials or dataclasses.replace(experiment, loads=(ANY_LOAD,)).trials()
     _warn(wiring.warnings(asked))
