@@ -10,6 +10,7 @@ from backends import settings
 from backends.checkpoints.shapes.drafts import drafting_shape
 from backends.checkpoints.shapes.folder import outline, read_shape
 from backends.checkpoints.shapes.making import GIB
+from backends.vllm.arguments import CPU_KV_CACHE_GIB
 from harness.core.errors import UserError, runs_elsewhere
 from harness.core.nouns import Model
 from harness.measure.machine import gpu, meters
@@ -17,6 +18,8 @@ from harness.measure.machine import gpu, meters
 ENGINE_ROOM_BYTES = 3 * GIB // 2
 """What an engine needs beside the weights: torch, vLLM, the KV of a few requests."""
 KV = "kv_cache_gib"
+ELSEWHERE = ("tensor_parallel_size", "pipeline_parallel_size", "cpu_offload_gb", "quantization")
+"""vLLM's arguments by which one device does not hold all the weights, or holds smaller ones."""
 
 
 def refuse_too_large(model: Model, engines: Iterable[tuple[str, Mapping[str, Any]]] = ()) -> None:
@@ -67,8 +70,13 @@ def _beside(
     """What an engine holds beside the model's weights: parameters of a draft model, and bytes of a
     KV cache that was asked for. A wrong option is told where options are checked."""
     chosen, drafts, cache = settings(backend, options), dict[str, int](), dict[str, int]()
-    if isinstance(gib := chosen.get(KV), int | float):
-        cache[f"KV (backend '{backend}': {KV})"] = round(gib * GIB)
+    gib, engine = chosen.get(KV), chosen.get("engine") or {}
+    if isinstance(gib, int | float) and not any(engine.get(name) for name in ELSEWHERE):
+        # on a CPU the KV of a few requests is in the engine's room
+        counted = 0 if gpu.memory_total() else CPU_KV_CACHE_GIB
+        beyond = f" beyond {counted}" * bool(counted)
+        if gib > counted:
+            cache[f"KV{beyond} (backend '{backend}': {KV})"] = round((gib - counted) * GIB)
     if chosen.get("method") == "draft_model" and "draft" in chosen:
         with contextlib.suppress(UserError), outline(model) as directory:
             made = drafting_shape(backend, directory, chosen)

@@ -154,8 +154,8 @@ def test_a_kv_cache_and_a_draft_model_need_memory_too(monkeypatch: pytest.Monkey
     monkeypatch.setattr(meters, "total_memory", lambda: 12 * 2**30)
     small, cache = {"shape": "0.1b"}, {"name": "vllm", "kv_cache_gib": 40}
     line = (
-        r"needs 0\.2 GiB for its weights in bfloat16, 40\.0 GiB for KV \(backend 'vllm': "
-        r"kv_cache_gib\) and about 1\.5 GiB beside .* of memory; a smaller 'kv_cache_gib' or fewer"
+        r"needs 0\.2 GiB for its weights in bfloat16, 39\.5 GiB for KV beyond 0\.5 \(backend "
+        r"'vllm': kv_cache_gib\) and about 1\.5 GiB beside .* of memory; a smaller 'kv_cache_gib' or fewer"
     )
     with pytest.raises(UserError, match=line):
         resolved(small, backends=[cache, {"name": "vllm", "kv_cache_gib": 1}], dtype="bfloat16")
