@@ -155,7 +155,8 @@ def test_a_kv_cache_and_a_draft_model_need_memory_too(monkeypatch: pytest.Monkey
     small, cache = {"shape": "0.1b"}, {"name": "vllm", "kv_cache_gib": 40}
     line = (
         r"needs 0\.2 GiB for its weights in bfloat16, 39\.5 GiB for KV beyond 0\.5 \(backend "
-        r"'vllm': kv_cache_gib\) and about 1\.5 GiB beside .* of memory; a smaller 'kv_cache_gib' or fewer"
+        r"'vllm': kv_cache_gib\) and about 1\.5 GiB beside .* of memory; "
+        r"a smaller 'kv_cache_gib' needs less$"
     )
     with pytest.raises(UserError, match=line):
         resolved(small, backends=[cache, {"name": "vllm", "kv_cache_gib": 1}], dtype="bfloat16")
@@ -166,7 +167,9 @@ def test_a_kv_cache_and_a_draft_model_need_memory_too(monkeypatch: pytest.Monkey
     )
     with pytest.raises(UserError, match=line):
         resolved(large, backends=["vllm", drafts], dtype="bfloat16")
-    with pytest.raises(UserError, match=r"cache_gib"):  # room for it, and none on the disk
+    with pytest.raises(
+        UserError, match=r"may take 1 GiB and holds"
+    ):  # room for it, and none on the disk
         resolved(large, backends=["vllm"], dtype="bfloat16", limits={"cache_gib": 1})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from harness.measure.machine import gpu, meters
 
 LARGE = Model("llama-3.1-8b", dtype="bfloat16", shape=True)
 SMALL = Model("0.1b", dtype="bfloat16", shape=True)
+KV = {"kv_cache_gib": 8}
+DRAFTS = ("speculative", {"replay": {"acceptance": 0.5}})
+LAYERS = "fewer 'layers' need less"
 
 
 @pytest.mark.parametrize(
@@ -45,3 +49,33 @@ def test_the_kv_of_a_few_requests_counts_once_on_a_cpu(monkeypatch: pytest.Monke
             asked = [("vllm", {"kv_cache_gib": 1})]
         with pytest.raises(UserError, match=r" 0\.5 GiB for KV"):
             refuse_too_large(SMALL, asked)
+
+
+@pytest.mark.parametrize(
+    ("model", "gib", "engine", "hint"),
+    [
+        (SMALL, 12, ("vllm", {"kv_cache_gib": 40}), "a smaller 'kv_cache_gib' needs less"),
+        (LARGE, 20, ("vllm", KV), f"a smaller 'kv_cache_gib' or {LAYERS}"),
+        (LARGE, 10, ("vllm", KV), LAYERS),
+        (LARGE, 8, ("vllm", KV), f"a smaller 'kv_cache_gib' and {LAYERS}"),
+        (LARGE, 18, DRAFTS, f"a smaller 'draft' or {LAYERS}"),
+        (
+            replace(LARGE, dtype="float32"),
+            34,
+            ("vllm", KV),
+            f"'dtype: bfloat16' needs 22.5 GiB, a smaller 'kv_cache_gib' or {LAYERS}",
+        ),
+    ],
+)
+def test_what_is_to_be_made_smaller_is_what_helps(
+    model: Model,
+    gib: int,
+    engine: tuple[str, dict[str, Any]],
+    hint: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu, "memory_total", list)
+    monkeypatch.setattr(meters, "total_memory", lambda: gib * 2**30)
+    with pytest.raises(UserError) as refused:
+        refuse_too_large(model, [engine])
+    assert str(refused.value).endswith(f"GiB of memory; {hint}")
