@@ -31,11 +31,11 @@ from harness.cli.pins import OlderTrials, Pins, of_other_settings, with_failures
 from harness.cli.progress import SweepDisplay, warn_of_others
 from harness.cli.quality.more_prompts import quality_trials
 from harness.cli.repeats.measured_again import measure_again
-from harness.cli.repeats.only import Wanted, named_by
+from harness.cli.repeats.only import Wanted, named_by, one_load
 from harness.cli.session import open_session
 from harness.core.errors import UserError, elsewhere
 from harness.core.files import MIB, only_writer
-from harness.core.nouns import Load, Model, Trial
+from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure import again
 from harness.measure.machine.environment import environment, fingerprint
@@ -46,8 +46,6 @@ from results.store.folder import Store
 RUNS = Path("runs")
 KNOCK_S = 2.0
 """How long a server may take to accept a connection."""
-ANY_LOAD = Load("closed", concurrency=1)
-"""Of an experiment that only sweeps, to check what its trials will be."""
 OF_SIZE_BYTES = 64 * MIB
 """Smaller weights lie in a processor's cache: their steps tell little of larger models."""
 
@@ -123,6 +121,7 @@ def run_parsed(
     asked = experiment
     with elsewhere(cluster is not None):
         experiment, trials = _resolved(experiment, wanted)
+    _warn(uncompared(one_load(experiment, wanted), experiment))
     more = quality_trials(experiment, wanted)
     everything = [*trials, *more]
     _warn(too_long(more))
@@ -198,17 +197,15 @@ def _run_both(
 
 def _resolved(experiment: Experiment, wanted: Wanted) -> tuple[Experiment, list[Trial]]:
     """The experiment with its content pinned, and its trials; says what is odd about them."""
-    every = dataclasses.replace(experiment, loads=(ANY_LOAD,), repeats=1).trials()
-    every = [trial for trial in every if wanted(trial)]
+    every = one_load(experiment, wanted)
     refuse_unscorable(every)
     refuse_other_chats(every)
-    experiment = wiring.resolve(experiment)
+    experiment = wiring.resolve(experiment, every)
     trials = [trial for trial in experiment.trials() if wanted(trial)]
-    asked = trials or dataclasses.replace(experiment, loads=(ANY_LOAD,)).trials()
+    asked = trials or one_load(experiment, wanted)
     _warn(wiring.warnings(asked))
     _warn(too_long(asked))
     _warn(replayed(asked))
-    _warn(uncompared(experiment.trials(), experiment.reference))
     return experiment, trials
 
 

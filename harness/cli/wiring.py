@@ -20,7 +20,7 @@ from harness.core.errors import UserError, runs_elsewhere
 from harness.core.files import MIB
 from harness.core.nouns import Load, Model, Trial, Workload, canonical_json
 from harness.core.processes.processor import multiplies_bfloat16
-from harness.experiment.choices import WorkloadChoice
+from harness.experiment.choices import BackendChoice, WorkloadChoice
 from harness.experiment.config import Experiment, Known
 from harness.measure.machine import gpu
 from harness.measure.sweep import by_backend
@@ -63,15 +63,21 @@ def _lists(name: str) -> dict[str, bool] | None:
     return {key: option.type is list for key, option in options.items()}
 
 
-def resolve(experiment: Experiment) -> Experiment:
+def resolve(experiment: Experiment, run: Sequence[Trial] | None = None) -> Experiment:
     """Pin what the experiment names by content: checksums of model and rows, a concrete dtype.
+    `run`: of its trials those that will run, whose backends have to fit; None: all of them.
 
     Also makes every load's arrival times once, so that a bad trace or rate is found before an
     engine is loaded. Raises `UserError` for a model or a data file that cannot be used, for one
     that is not what a checksum in the file pins, and for more than the experiment's limits.
     """
     runs_model = any(backends.load_class(choice.name).needs_model for choice in experiment.backends)
-    found = [_pinned_model(model, experiment, runs_model) for model in experiment.models]
+    engines = [
+        choice
+        for choice in experiment.backends
+        if run is None or any((t.backend, t.options) == (choice.name, choice.options) for t in run)
+    ]
+    found = [_pinned_model(m, experiment, engines, runs_model) for m in experiment.models]
     asked = max(experiment.requests, experiment.quality_requests or 0)
     made = sum(datasets.rows_made(c.workload, asked) for c in experiment.workloads)
     experiment.limits.refuse(experiment.name, "bundled_rows", "bundled rows to be made", made)
@@ -87,23 +93,25 @@ def resolve(experiment: Experiment) -> Experiment:
     return replace(experiment, models=pinned, workloads=choices, loads=loads)
 
 
-def _pinned_model(model: Model, experiment: Experiment, weights: bool) -> tuple[Model, Path]:
+def _pinned_model(
+    model: Model, experiment: Experiment, run: Sequence[BackendChoice], weights: bool
+) -> tuple[Model, Path]:
     """The model with its checksum and a concrete dtype, and its folder."""
     model = replace(model, dtype=preferred_dtype() if model.dtype == "auto" else model.dtype)
     if model.shape and weights:
-        refuse_too_large(model, [(choice.name, choice.options) for choice in experiment.backends])
-        _refuse_unfit(model, experiment)
+        refuse_too_large(model, [(choice.name, choice.options) for choice in run])
+        _refuse_unfit(model, run)
     directory = models.resolve(model, weights=weights, cache_gib=experiment.limits.cache_gib)
     checksum = models.checksum(directory)
     _refuse_change(f"model '{model.label()}'", model.checksum, checksum)
     return replace(model, checksum=checksum), directory
 
 
-def _refuse_unfit(model: Model, experiment: Experiment) -> None:
+def _refuse_unfit(model: Model, run: Sequence[BackendChoice]) -> None:
     """Raise `UserError` for a shape that a backend does not take, before its weights are made."""
     with outline(model) as directory:
         models.load_tokenizer(directory)  # reads the configuration, as the engines will
-        engines = [(choice.name, model, choice.options) for choice in experiment.backends]
+        engines = [(choice.name, model, choice.options) for choice in run]
         _answers(engines, functools.partial(backends.warnings_on, directory))
 
 

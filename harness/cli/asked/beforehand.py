@@ -11,6 +11,7 @@ from harness.cli import wiring
 from harness.cli.pins import SCORED_AS_PROGRAMS
 from harness.core.errors import UserError, runs_elsewhere
 from harness.core.nouns import Trial, canonical_json
+from harness.experiment.config import Experiment
 from workloads import arrivals
 from workloads.chat import chat_of
 from workloads.datasets import PROMPT_LIMIT, takes
@@ -84,17 +85,20 @@ def replayed(trials: Sequence[Trial]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def uncompared(trials: Sequence[Trial], reference: str) -> list[str]:
-    """A line where trials replay and none of the reference does: nothing is paired with them."""
-    replays = {trial.backend for trial in trials if trial.replays}
-    if not replays or reference in replays:
+def uncompared(trials: Sequence[Trial], experiment: Experiment) -> list[str]:
+    """A line where some of an experiment's `trials` replay and the reference never does."""
+    reference = experiment.reference
+    own = [choice for choice in experiment.backends if choice.name == reference]
+    if any(choice.options.get("replay") is not None for choice in own):
+        return []
+    if not any(trial.replays for trial in trials):
         return []
     hint = "give it a 'replay' too (as 'replay: demo')"
     if "replay" not in backends.load_class(reference).OPTIONS:
         hint = "make one that replays the reference"
     return [
         f"the reference '{reference}' does not replay, and replays are compared with replays "
-        f"alone: {hint}, or no replay is compared with anything"
+        f"alone: {hint}, or no replay is compared with the reference"
     ]
 
 

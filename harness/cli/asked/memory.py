@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from backends import settings
 from backends.checkpoints.shapes.drafts import drafting_shape
 from backends.checkpoints.shapes.folder import outline, read_shape
 from backends.checkpoints.shapes.making import GIB
+from backends.vllm.arguments import CPU_KV_CACHE_GIB
 from harness.core.errors import UserError, runs_elsewhere
 from harness.core.nouns import Model
 from harness.measure.machine import gpu, meters
@@ -17,6 +18,23 @@ from harness.measure.machine import gpu, meters
 ENGINE_ROOM_BYTES = 3 * GIB // 2
 """What an engine needs beside the weights: torch, vLLM, the KV of a few requests."""
 KV = "kv_cache_gib"
+ELSEWHERE = ("tensor_parallel_size", "pipeline_parallel_size", "cpu_offload_gb", "quantization")
+"""vLLM's arguments by which one device does not hold all the weights, or holds smaller ones."""
+
+
+class Part(NamedTuple):
+    """What memory is needed for."""
+
+    what: str
+    less: str
+    """What a user can make smaller."""
+    parameters: int = 0
+    fixed: int = 0
+    """Bytes, whatever the dtype."""
+
+    def size(self, width: int) -> int:
+        """Bytes, at so many a parameter."""
+        return width * self.parameters + self.fixed
 
 
 def refuse_too_large(model: Model, engines: Iterable[tuple[str, Mapping[str, Any]]] = ()) -> None:
@@ -32,28 +50,24 @@ def refuse_too_large(model: Model, engines: Iterable[tuple[str, Mapping[str, Any
     on_gpu = gpu.memory_total()
     has = min(on_gpu) if on_gpu else meters.total_memory()
     room = has - ENGINE_ROOM_BYTES
-    weights = read_shape(model).sizes.parameters
-    beside = [({}, {}), *(_beside(model, *engine) for engine in engines)]
+    weights = Part("its weights", "fewer 'layers'", parameters=read_shape(model).sizes.parameters)
+    beside = [[], *(_beside(model, *engine) for engine in engines)]
 
-    def needs(number: int) -> dict[str, int]:
-        """Bytes by what they are for, at so many a parameter, with the engine that needs most."""
-        every = (
-            {what: number * some for what, some in drafts.items()} | cache
-            for drafts, cache in beside
-        )
-        most = max(every, key=lambda parts: sum(parts.values()))
-        return {"its weights": number * weights} | most
+    def needs(width: int) -> list[tuple[Part, int]]:
+        """Bytes at so many a parameter, of the engine that needs most."""
+        every = [[(part, part.size(width)) for part in (*parts, weights)] for parts in beside]
+        return max(every, key=_total)
 
     found, half = needs(4 if model.dtype == "float32" else 2), needs(2)
-    if sum(found.values()) <= room:
+    if (total := _total(found)) <= room:
         return
-    own, *others = (f"{size / GIB:.1f} GiB for {what}" for what, size in found.items())
-    hint = "fewer 'layers' need less"
-    if found["its weights"] <= room:
-        hint = f"a smaller '{KV}' or {hint}" if any(KV in what for what in found) else hint
-    if sum(half.values()) <= room:
-        dtype = _half(bool(on_gpu))
-        hint = f"'dtype: {dtype}' needs {sum(half.values()) / GIB:.1f} GiB, {hint}"
+    # one alone helps where all the others fit
+    one = [part.less for part, size in found if total - size < room]
+    hint = " or ".join(one) or " and ".join(part.less for part, _ in found)
+    hint += " need less" if hint.endswith("layers'") else " needs less"
+    if _total(half) <= room:
+        hint = f"'dtype: {_half(bool(on_gpu))}' needs {_total(half) / GIB:.1f} GiB, {hint}"
+    *others, own = (f"{size / GIB:.1f} GiB for {part.what}" for part, size in found)
     raise UserError(
         f"model '{model.label()}': needs {', '.join([f'{own} in {model.dtype}', *others])} and "
         f"about {ENGINE_ROOM_BYTES / GIB:.1f} GiB beside them, and this machine has "
@@ -61,21 +75,29 @@ def refuse_too_large(model: Model, engines: Iterable[tuple[str, Mapping[str, Any
     )
 
 
-def _beside(
-    model: Model, backend: str, options: Mapping[str, Any]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """What an engine holds beside the model's weights: parameters of a draft model, and bytes of a
-    KV cache that was asked for. A wrong option is told where options are checked."""
-    chosen, drafts, cache = settings(backend, options), dict[str, int](), dict[str, int]()
-    if isinstance(gib := chosen.get(KV), int | float):
-        cache[f"KV (backend '{backend}': {KV})"] = round(gib * GIB)
+def _total(parts: Iterable[tuple[Part, int]]) -> int:
+    return sum(size for _, size in parts)
+
+
+def _beside(model: Model, backend: str, options: Mapping[str, Any]) -> list[Part]:
+    """What an engine holds beside the model's weights. A wrong option is told where options are
+    checked."""
+    chosen, found = settings(backend, options), list[Part]()
+    gib, engine = chosen.get(KV), chosen.get("engine") or {}
+    if isinstance(gib, int | float) and not any(engine.get(name) for name in ELSEWHERE):
+        # on a CPU the KV of a few requests is in the engine's room
+        counted = 0 if gpu.memory_total() else CPU_KV_CACHE_GIB
+        what = f"KV{f' beyond {counted}' * bool(counted)} (backend '{backend}': {KV})"
+        if gib > counted:
+            found.append(Part(what, f"a smaller '{KV}'", fixed=round((gib - counted) * GIB)))
     if chosen.get("method") == "draft_model" and "draft" in chosen:
         with contextlib.suppress(UserError), outline(model) as directory:
             made = drafting_shape(backend, directory, chosen)
             if made is not None:
+                what = f"the draft model {made.label} (backend '{backend}')"
                 sizes = read_shape(made.model, made.vocabulary).sizes
-                drafts[f"the draft model {made.label} (backend '{backend}')"] = sizes.parameters
-    return drafts, cache
+                found.append(Part(what, "a smaller 'draft'", parameters=sizes.parameters))
+    return found
 
 
 def _half(on_gpu: bool) -> str:

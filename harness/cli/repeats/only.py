@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from harness.core.errors import UserError, nearest
-from harness.core.nouns import Trial
+from harness.core.nouns import Load, Trial
 from harness.experiment.config import Experiment
 
+ANY_LOAD = Load("closed", concurrency=1)
+"""Of an experiment that only sweeps, to check what its trials will be."""
 Wanted = Callable[[Trial], bool]
 
 
@@ -26,3 +29,9 @@ def named_by(only: str | None, experiment: Experiment) -> Wanted:
     if experiment.sweep is not None:
         raise UserError(f"--only: beside a sweep expected the backend '{one.name}', not a label")
     return lambda trial: trial.backend == one.name and trial.options == one.options
+
+
+def one_load(experiment: Experiment, wanted: Wanted) -> list[Trial]:
+    """What is asked for under one load, also of an experiment that only sweeps."""
+    trials = replace(experiment, loads=(ANY_LOAD,), repeats=1).trials()
+    return [trial for trial in trials if wanted(trial)]

@@ -48,11 +48,12 @@ def headline(
     if not any(v.is_reference for v in real):
         return f"The reference was not run with its own decisions, so nothing is ranked. {apart}"
     own = [cell for cell in cells if not cell.variant.is_replay]
-    if all(v.is_reference for v in real) and any(cell.is_measured for cell in own):
-        return (
-            "Only the reference was run with its own decisions, and replays are compared with "
-            f"replays alone. {apart}"
-        )
+    ran = {cell.variant.is_replay for cell in cells if cell.is_measured}
+    if ran == {True}:
+        return f"Every trial with its own decisions failed. The errors are listed below. {apart}"
+    if ran and all(v.is_reference for v in real):
+        why = "Only the reference was run with its own decisions, and replays are compared with"
+        return f"{why} replays alone. {apart}"
     return f"{_ranking(own, real, why_no_speedup, quality, samples)} {apart}"
 
 

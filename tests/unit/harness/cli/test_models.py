@@ -154,8 +154,9 @@ def test_a_kv_cache_and_a_draft_model_need_memory_too(monkeypatch: pytest.Monkey
     monkeypatch.setattr(meters, "total_memory", lambda: 12 * 2**30)
     small, cache = {"shape": "0.1b"}, {"name": "vllm", "kv_cache_gib": 40}
     line = (
-        r"needs 0\.2 GiB for its weights in bfloat16, 40\.0 GiB for KV \(backend 'vllm': "
-        r"kv_cache_gib\) and about 1\.5 GiB beside .* of memory; a smaller 'kv_cache_gib' or fewer"
+        r"needs 0\.2 GiB for its weights in bfloat16, 39\.5 GiB for KV beyond 0\.5 \(backend "
+        r"'vllm': kv_cache_gib\) and about 1\.5 GiB beside .* of memory; "
+        r"a smaller 'kv_cache_gib' needs less$"
     )
     with pytest.raises(UserError, match=line):
         resolved(small, backends=[cache, {"name": "vllm", "kv_cache_gib": 1}], dtype="bfloat16")
@@ -166,8 +167,37 @@ def test_a_kv_cache_and_a_draft_model_need_memory_too(monkeypatch: pytest.Monkey
     )
     with pytest.raises(UserError, match=line):
         resolved(large, backends=["vllm", drafts], dtype="bfloat16")
-    with pytest.raises(UserError, match=r"cache_gib"):  # room for it, and none on the disk
+    with pytest.raises(
+        UserError, match=r"may take 1 GiB and holds"
+    ):  # room for it, and none on the disk
         resolved(large, backends=["vllm"], dtype="bfloat16", limits={"cache_gib": 1})
+
+
+def test_what_only_leaves_out_needs_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meters, "total_memory", lambda: 12 * 2**30)
+    unfit = {"name": "adadecode", "replay": {"exits": {"0.5": 0.5}}, "max_model_len": 32}
+    engines = ["autoregressive", {"name": "vllm", "kv_cache_gib": 40}]
+    small = small_shape(tmp_path, num_hidden_layers=1)
+    (tmp_path / "f.yaml").write_text(
+        yaml.safe_dump(
+            content({"shape": small.name}, backends=[*engines, unfit], reference="autoregressive")
+        )
+    )
+
+    def plan(only: str | None) -> None:
+        running.run_experiment(
+            tmp_path / "f.yaml", out=tmp_path / "run", only=only, fresh=False, dry_run=True
+        )
+
+    plan("autoregressive")
+    with pytest.raises(UserError, match=r"kv_cache_gib"):
+        plan("vllm")
+    with pytest.raises(UserError, match=r"1 layer has no exit"):
+        plan("adadecode")
+    with pytest.raises(UserError, match=r"kv_cache_gib"):
+        plan(None)
 
 
 def test_the_cache_may_grow_to_what_the_experiment_allows(tmp_path: Path) -> None:

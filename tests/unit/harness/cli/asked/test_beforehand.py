@@ -12,6 +12,7 @@ import backends
 from backends.own.backend import LONGEST
 from harness.cli import run as running
 from harness.cli import wiring
+from harness.cli.against import checkout, paired_run
 from harness.cli.asked import beforehand
 from harness.core.errors import UserError
 from harness.core.nouns import Trial
@@ -27,7 +28,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(
-    folder: Path, capsys: pytest.CaptureFixture[str], entry: dict[str, Any], **changes: Any
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    entry: dict[str, Any],
+    only: str | None = None,
+    against: str | None = None,
+    **changes: Any,
 ) -> tuple[list[str], list[str]]:
     """Lines of a dry run, and its warnings."""
     content: dict[str, Any] = {
@@ -41,7 +47,9 @@ def told(
     }
     file = folder / "tiny.yaml"
     file.write_text(json.dumps(content | changes))
-    running.run_experiment(file, out=folder / "run", only=None, fresh=False, dry_run=True)
+    running.run_experiment(
+        file, out=folder / "run", only=only, fresh=False, dry_run=True, against=against
+    )
     captured = capsys.readouterr()
     return captured.out.splitlines(), captured.err.splitlines()
 
@@ -156,7 +164,37 @@ def test_replays_that_nothing_is_compared_with_are_told(
     other = {"name": "adadecode"} | ({"replay": rates} if replays else {})
     _, warned = told(tmp_path, capsys, {"name": "gsm8k"}, backends=[reference, other])
     line = f"warning: the reference '{name}' does not replay, and replays are compared with replays"
-    assert warned == [f"{line} alone: {hint}, or no replay is compared with anything"] * bool(hint)
+    line += f" alone: {hint}, or no replay is compared with the reference"
+    assert warned == [line] * bool(hint)
+
+
+def test_they_are_told_of_what_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also of a sweep, and not where `--only` takes no replay or leaves out one's reference."""
+    replay = {"replay": {"exits": {"0.5": 0.5}, "acceptance": 0.9}}
+    engines = ["autoregressive", {"name": "adadecode", **replay}]
+    plain, sweep = dict[str, Any](), {"load": [{"kind": "sweep"}]}
+
+    def warned(only: str | None = None, **changes: Any) -> list[str]:
+        asked = {"backends": engines, **changes}
+        _, lines = told(tmp_path, capsys, {"name": "gsm8k"}, only, **asked)
+        return [line for line in lines if "replays are compared" in line]
+
+    for changes in (plain, sweep):
+        assert len(warned(**changes)) == len(warned("adadecode", **changes)) == 1
+        assert not warned("autoregressive", **changes)
+    assert not warned(
+        "adadecode", backends=[{"name": "autoregressive", "replay": {"length": 9}}, engines[1]]
+    )
+
+
+def test_two_versions_are_compared_with_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkout, "find_checkout", lambda against: None)
+    monkeypatch.setattr(paired_run, "run_against", lambda *args, **options: None)
+    engines = ["autoregressive", {"name": "own-early-exit", "replay": "demo"}]
+    _, warned = told(tmp_path, capsys, {"name": "gsm8k"}, against="HEAD", backends=engines)
+    assert warned == []
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, "9", 1.5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import results
@@ -64,6 +65,14 @@ def test_a_reference_that_does_not_replay_is_not_said_to_be_alone(tmp_path: Path
     text = words(seen(tmp_path, (REAL[0], MADE[1])))
     why = "Only the reference was run with its own decisions, and replays are compared with replays"
     assert text == f"{why} alone. {APART} adadecode (replayed)."
+
+
+def test_replays_that_ended_are_not_said_to_have_failed(tmp_path: Path) -> None:
+    found = seen(tmp_path, (REAL[0], MADE[1]))
+    failed = "Every trial with its own decisions failed. The errors are listed below."
+    cells = [c if c.variant.is_replay else replace(c, trials=1, failed=1) for c in found.cells]
+    text = headline(cells, found.variants, found.why_no_speedup)
+    assert text == f"{failed} {APART} adadecode (replayed)."
 
 
 def test_the_page_names_the_provenance_and_has_no_answers(tmp_path: Path) -> None:
