@@ -11,7 +11,7 @@ from backends.checkpoints import models
 from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.files import user_path
-from harness.core.nouns import Request
+from harness.core.nouns import Request, canonical_json
 from results.traces.file import read_trace
 from results.traces.rates import Rates, TraceSource, parse_rates
 from results.traces.recorded import DecisionTrace
@@ -102,8 +102,8 @@ def supposed(replay: str | Mapping[str, Any] | None, backend: str) -> list[str]:
     if not isinstance(replay, Mapping) or replay.get("acceptance") is not None:
         return []
     return [
-        f"backend '{backend}': option 'replay': the rates have no 'acceptance', and 1 is taken: "
-        "every early prediction stands"
+        f"backend '{backend}': option 'replay': the rates {canonical_json(replay)} have no "
+        "'acceptance', and 1 is taken: every early prediction stands"
     ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,7 +14,7 @@ from harness.core.errors import UserError
 
 if TYPE_CHECKING:
     from results.compare.lossless.verdicts import BackendText
-    from results.store.records import StoredTrial
+    from results.run import Run
 
 EXIT_CODES = {"lossy": 1, "unknown": 3}
 """By verdict on a backend that promises to be lossless."""
@@ -35,7 +34,7 @@ def lossless(directory: RunDir, as_json: AsJson = False) -> None:
     stored = results.load(directory)
     found = text_verdicts(stored)
     if all(one.is_reference for one in found):
-        raise UserError(f"{directory}: {_why_none(stored.stored)}")
+        raise UserError(f"{directory}: {_why_none(stored)}")
     if as_json:
         for one in found:
             print(json.dumps(dataclasses.asdict(one), allow_nan=False))
@@ -53,13 +52,15 @@ def lossless(directory: RunDir, as_json: AsJson = False) -> None:
         raise typer.Exit(code)
 
 
-def _why_none(stored: Sequence[StoredTrial]) -> str:
+def _why_none(run: Run) -> str:
     """Why no text is compared with another."""
     from results.compare.pairing import variant
 
-    ended = [one.record for one in stored if one.record.status == "ok"]
-    real = {variant(r.trial.backend, r.trial.options) for r in ended if not r.is_replay}
-    if len(real) < 2 and any(record.is_replay for record in ended):
+    ended = [one.record for one in run.stored if one.record.status == "ok"]
+    real = [r.trial for r in ended if not r.is_replay]
+    alone = len({variant(t.backend, t.options) for t in real}) < 2
+    alone = alone and all(t.backend == run.experiment["reference"] for t in real)
+    if alone and any(record.is_replay for record in ended):
         return "decisions were replayed: answers are chance, there is no text to compare"
     return "nothing to compare: no two backends that ended well, or no reference"
 

@@ -78,7 +78,7 @@ def test_rates_that_leave_open_how_many_predictions_stand_are_told(
     """Where they are verified, so that it decides what is paid."""
     replay = {"exits": {0.5: 0.5}, **rates}
     found = backends.warnings(name, small_shape(tmp_path), {"replay": replay, **options})
-    line = f"backend '{name}': option 'replay': the rates have no 'acceptance', and 1 is taken:"
+    line = f"backend '{name}': option 'replay': the rates {{\"exits\":{{\"0.5\":0.5}}}} have no"
     assert [one.startswith(line) for one in found if "acceptance" in one] == [True] * supposed
 
 

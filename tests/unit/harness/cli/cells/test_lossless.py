@@ -96,3 +96,14 @@ def test_replays_are_said_to_have_no_text(reference: bool, tmp_path: Path) -> No
     folder = write_run(tmp_path, engines=[REFERENCE] * reference + engines, workloads=["gsm8k"])
     with pytest.raises(UserError, match="decisions were replayed: answers are chance"):
         lossless(folder)
+
+
+def test_a_reference_that_was_not_run_is_told_beside_replays(tmp_path: Path) -> None:
+    replay = MadeUpBackend("adadecode", 0.01, {"replay": "demo"}, provenance=REPLAYED)
+    engines = [REFERENCE, MadeUpBackend("adadecode", 0.01), replay]
+    folder = write_run(tmp_path, engines=engines, workloads=["gsm8k"])
+    for path in (folder / "trials").glob("*.json"):
+        if json.loads(path.read_text())["trial"]["backend"] == REFERENCE.name:
+            path.unlink()
+    with pytest.raises(UserError, match=r"nothing to compare: .* or no reference"):
+        lossless(folder)
