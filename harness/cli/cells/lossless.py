@@ -59,7 +59,7 @@ def _why_none(run: Run) -> str:
     ended = [one.record for one in run.stored if one.record.status == "ok"]
     real = [r.trial for r in ended if not r.is_replay]
     alone = len({variant(t.backend, t.options) for t in real}) < 2
-    alone = alone and all(t.backend == run.experiment["reference"] for t in real)
+    alone = alone and all(t.backend == run.experiment.get("reference") for t in real)
     if alone and any(record.is_replay for record in ended):
         return "decisions were replayed: answers are chance, there is no text to compare"
     return "nothing to compare: no two backends that ended well, or no reference"
