@@ -205,9 +205,8 @@ def _why_none(race: Race, cells: Sequence[Cell]) -> str:
         return "every other trial failed" if tried else "nothing else was run there"
     if not race.others([c for c in ran if c.variant.index in rivals], ran):
         native = race.speedup != "speedup"
-        tried = any(
-            c.variant.backend == NATIVE if native else c.variant.is_reference for c in cells
-        )
+        asked = [c.variant for c in cells]
+        tried = any(v.backend == NATIVE if native else v.is_reference for v in asked)
         return "every trial of it failed" if tried else "it was not run there"
     return "no two answers have times between tokens that can be compared"
 
@@ -250,10 +249,8 @@ def _cost(
 
 
 def _unranked(names: Sequence[str]) -> str:
-    return (
-        f"No workload and load has a valid speed-up of each of {', '.join(names)}, so none of them "
-        "is called the fastest."
-    )
+    told = f"No workload and load has a valid speed-up of each of {', '.join(names)}"
+    return f"{told}, so none of them is called the fastest."
 
 
 def _over(
