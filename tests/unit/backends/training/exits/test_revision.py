@@ -55,7 +55,9 @@ def test_searches_and_calibrations_take_one_too(
 ) -> None:
     with pytest.raises(UserError, match="workload"):
         find_sublayers(str(model), ["gsm8k"], tmp_path, revision="v2", source="nowhere")
-    settings = Settings(str(model), "state", ("gsm8k",), revision="v3", source="nowhere")
+    settings = Settings(
+        str(model), "state", ("gsm8k",), revision="v3", source="nowhere", backend="own-early-exit"
+    )
     with pytest.raises(UserError, match="nowhere"):
         calibrate(settings, tmp_path / "c.json")
     assert set(asked) == {"v2", "v3"}
