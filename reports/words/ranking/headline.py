@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 
 from reports.cells import Cell
 from reports.collect import Samples
@@ -99,9 +100,8 @@ def _race(
     faster = [(s, v) for s, v in found if s.is_faster]
     over = _over(common, cells, len(sound), len(rivals))
     if not found:
-        own = [cell for group in groups.values() for cell in group]
         none = f"No speed-up over {race.name} could be computed: {_why_none(race, cells)}."
-        return label_rates.finding(own, race.name) or none
+        return label_rates.finding([*chain(*groups.values())], race.name) or none
     costs = {v.index: _cost(race, v, groups[v.index], quality) for _, v in found}
     if not faster:
         return _nobody(race, found, groups, over, costs) + doubt
@@ -121,10 +121,9 @@ def _race(
     others.sort(key=lambda pair: -pair[0].value)
     won, ahead = _against(others, (best, winner), groups, samples)
     won = FASTER if sum(s.valid for s, _ in found) == 1 else won
-    only = _among(won, winner) * may_beat
     loads = over_loads(groups[winner.index], metric)
     text = (
-        f"{winner.label} ({winner.provenance}) {won}{only}{over}: "
+        f"{winner.label} ({winner.provenance}) {won}{_among(won, winner) * may_beat}{over}: "
         f"{ratio(best.value)}× the decode speed of {race.name} {best.interval}"
         f"{f' ({loads.brief})' if loads else ''}{ahead}"
     )
