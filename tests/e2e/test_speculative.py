@@ -12,6 +12,7 @@ import yaml
 from backends.checkpoints.draft_heads.check import BUNDLED
 from backends.checkpoints.draft_heads.files import ABOUT
 from tests.support.harness.command import here, printed, rows_of
+from tests.support.permuted_draft import permuted_draft
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,6 +21,11 @@ pytestmark = [
 WIDE = {"window": 7, "ngram": 5, "guesses": 7}
 LOOKAHEAD = {"name": "speculative", "method": "lookahead", "drafts": 4, **WIDE}
 SUBLAYERS = {"name": "speculative", "method": "swift", "drafts": 3, "threshold": 0.5}
+MAPPED = {
+    "name": "vllm-speculative",
+    "drafts": 3,
+    "speculative": {"use_heterogeneous_vocab": True},
+}
 EXPERIMENT: dict[str, Any] = {
     "name": "drafts",
     "model": "demo",
@@ -51,7 +57,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     told = printed("train", "medusa", "--model", "demo", *MEDUSA, "--out", folder / "medusa")
     assert "held-out answers" in told
     medusa = {"name": "vllm-speculative", "method": "medusa", "draft": f"{folder}/medusa"}
-    experiment = EXPERIMENT | {"backends": [*EXPERIMENT["backends"], medusa]}
+    mapped = {**MAPPED, "draft": str(permuted_draft(folder / "permuted"))}
+    experiment = EXPERIMENT | {"backends": [*EXPERIMENT["backends"], medusa, mapped]}
     (folder / "e.yaml").write_text(yaml.safe_dump(experiment))
     printed("run", folder / "e.yaml", "--out", folder / "run", "--again-share", "0")
     assert here("report", folder / "run").returncode == 0
@@ -71,7 +78,7 @@ def drafting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_every_answer_is_plain_decodings(rows: list[dict[str, Any]]) -> None:
     assert {row["status"] for row in rows} == {"ok"}
-    assert len(drafting(rows)) == 40
+    assert len(drafting(rows)) == 44
     for row in drafting(rows):
         metric = "consistency_native" if row["backend"] == "speculative" else "consistency_ratio"
         assert row[metric] == 1.0, (row["backend"], row["options"], row["workload"])
@@ -107,10 +114,22 @@ def test_both_engines_count_the_same_work(rows: list[dict[str, Any]], method: st
                 for row in drafting(rows)
                 if (row["workload"], row["load"]) == (workload, load)
                 and row["options"].get("drafts") == 3
+                and "speculative" not in row["options"]
                 and row["options"].get("method", "draft_model") == method
             ]
             assert len(steps) == 2
             assert steps[0] == pytest.approx(steps[1], rel=0.05)
+
+
+def test_a_draft_of_another_tokenizer_drafts_the_same(rows: list[dict[str, Any]]) -> None:
+    """The bundled one's tokens under other numbers: what stands is what stands of it."""
+    ours = [row for row in drafting(rows) if row["backend"] == "vllm-speculative"]
+    own = [row for row in ours if row["options"] == {"drafts": 3}]
+    mapped = [row for row in ours if "speculative" in row["options"]]
+    assert len(mapped) == len(own) == 4
+    for one, other in zip(mapped, own, strict=True):
+        assert (one["workload"], one["load"]) == (other["workload"], other["load"])
+        assert one["tokens_per_step"] == pytest.approx(other["tokens_per_step"], rel=0.05)
 
 
 def test_the_demos_eagle3_is_accepted_as_its_card_says(rows: list[dict[str, Any]]) -> None:
