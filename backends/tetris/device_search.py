@@ -17,21 +17,17 @@ from backends.tetris.stage_costs import SAME, Counts, Floats, StageCosts
 MOST_LINKS = 5_000_000
 
 
-def least_latency(
-    costs: StageCosts, counts: Counts, waits: Floats, most_ms: float = np.inf
-) -> Floats:
+def least_latency(costs: StageCosts, counts: Counts, added: Floats) -> Floats:
     """Least latency of layers 0..j-1 that uses exactly the given numbers of devices: (L + 1,
-    *costs.shape) float64 milliseconds, infinite where nothing does. What can be no part of a whole
-    model within `most_ms` may be left out.
+    *costs.shape) float64 milliseconds, infinite where nothing does.
 
     Args:
         counts: devices of each stage, as `StageCosts.needed` gives them.
-        waits: before each stage, as `StageCosts.waits` gives them.
+        added: what each stage adds to the latency, as `UsefulStages.added` gives it.
     """
     L, shape = costs.layers, costs.shape
     found = np.full((L + 1, *shape), np.inf)
     found.reshape(L + 1, -1)[0, 0] = 0.0
-    added = _useful(costs, counts, waits, most_ms)
     ends = np.where(added < np.inf, np.arange(L + 1), 0).max(axis=2)
     moved = [_Moved(shape, axis) for axis in range(len(shape))]
     for begin, kind in np.argwhere(ends.T):
@@ -42,25 +38,6 @@ def least_latency(
         after += more.reshape(-1, *(1,) * len(shape))
         np.minimum(found[begin + 1 : end], after, out=found[begin + 1 : end])
     return found
-
-
-def _useful(costs: StageCosts, counts: Counts, waits: Floats, most_ms: float) -> Floats:
-    """What each stage adds to the latency, (K, L, L + 1) milliseconds: infinite where there are too
-    few devices for it, and where the quickest layers before and after make it miss `most_ms`."""
-    L = costs.layers
-    added = costs.service + waits[:, None]
-    added[counts > np.asarray(costs.devices)[:, None, None]] = np.inf
-    quickest = added.min(axis=0)
-    before, after = np.full((2, L + 1), np.inf)
-    before[0] = after[L] = 0.0
-    for end in range(1, L + 1):
-        before[end] = np.min(before[:end] + quickest[:end, end])
-    for begin in range(L - 1, -1, -1):
-        after[begin] = np.min(quickest[begin, begin + 1 :] + after[begin + 1 :])
-    with np.errstate(over="ignore"):
-        added[before[:L, None] + added + after > most_ms * (1 + SAME)] = np.inf
-    added[:, ~np.isfinite(before[:L])] = np.inf
-    return np.asarray(added)
 
 
 def stages_of(

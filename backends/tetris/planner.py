@@ -19,6 +19,7 @@ from backends.tetris.best_first import best, growing
 from backends.tetris.device_search import DeviceBound, least_latency, stages_of
 from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
 from backends.tetris.stage_costs import Floats, StageCosts, stage_costs
+from backends.tetris.useful_stages import UsefulStages
 from harness.core.errors import UserError
 
 MET = 1e-9
@@ -128,6 +129,7 @@ class _Search:
 
     def __init__(self, costs: StageCosts, wanted: Wanted) -> None:
         self.costs, self._wanted = costs, wanted
+        self._useful = UsefulStages(costs)
         self._least_ms = 0.0 if wanted.rate is None else 1e3 * costs.batch / wanted.rate
         self._spent = costs.spent()
         budget = math.inf if wanted.budget is None else wanted.budget
@@ -235,7 +237,8 @@ class _Search:
         infinite where it is above `most_ms`."""
         counts = self.costs.needed(float(self._cycles[end - 1]))
         waits = self.costs.waits(float(self._cycles[first]))
-        return np.asarray(least_latency(self.costs, counts, waits, most_ms)[-1])
+        added = self._useful.added(counts, waits, most_ms)
+        return np.asarray(least_latency(self.costs, counts, added)[-1])
 
     def _good(self, first: int, end: int) -> tuple[Floats, NDArray[np.bool_]]:
         limit = most_latency_ms(self._wanted)
@@ -252,7 +255,7 @@ class _Search:
         used = tuple(int(n) for n in np.unravel_index(flat, latency.shape))
         cycle_ms = float(self._cycles[place])
         counts, waits = self.costs.needed(cycle_ms), self.costs.waits(cycle_ms)
-        found = least_latency(self.costs, counts, waits)
+        found = least_latency(self.costs, counts, self._useful.added(counts, waits, math.inf))
         return self._told(stages_of(self.costs, counts, waits, found, used), used)
 
     def _told(self, stages: list[tuple[int, int, int, int]], used: tuple[int, ...]) -> StagePlan:
