@@ -124,6 +124,7 @@ def judge(
     trial key -> `alone`, of the whole group; `metrics`: all names."""
     verdict = own[member.stored.record.key]
     reasons, beside, void, lasting = list(verdict.reasons), set[str](), set[str](), set[str]()
+    elsewhere, kept = set[str](), set[str]()
     told: list[Member] = []
     for baseline, against in compared:
         if against is None or against.other is member:
@@ -137,7 +138,8 @@ def judge(
         doubts = list(_doubts(member, against, baseline, own[against.other.stored.record.key]))
         if baseline is NATIVE and _on_another_engine(member, against.other):
             # what another engine's noise does to a ratio across engines says nothing of the trial
-            beside.update(name for doubt in doubts for name in doubt.names)
+            for doubt in doubts:
+                (elsewhere if doubt.passes else kept).update(doubt.names)
             continue
         if not any(against.other is other for other in told):
             reasons += [doubt.text for doubt in doubts]
@@ -148,8 +150,9 @@ def judge(
     doubtful = {name for name in metrics if not verdict.valid or name in void}
     if not verdict.valid and not is_passing(verdict):
         lasting = doubtful
-    names = tuple(name for name in metrics if name in doubtful | beside)
-    passing, gone = frozenset(doubtful - lasting - beside), bool(doubtful) and not lasting
+    names = tuple(name for name in metrics if name in doubtful | beside | elsewhere | kept)
+    passing = frozenset((doubtful | elsewhere - kept) - lasting)
+    gone = bool(doubtful) and not lasting
     return Reasons(not doubtful, tuple(reasons), names, passing, gone)
 
 

@@ -226,16 +226,18 @@ STEPS = (
     _share(
         "overhead_share",
         "The part of the steps' time in which neither the model ran nor drafts were made: "
-        "scheduling, making inputs, choosing tokens, handing them out (time - `pass_us` - "
-        "`draft_us`). Told by the backends on this package's own engine, and of vLLM in this "
-        "process on a CPU alone: on a GPU its calls return before their work is done.",
+        "scheduling, making inputs, choosing tokens, handing them out. First to last commit, less "
+        "`pass_us` (in which the prompts that were waited for are) and `draft_us`, over first to "
+        "last commit less those waits; between 0 and 1. Told by the backends on this package's own "
+        "engine, and of vLLM in this process on a CPU alone: on a GPU its calls return before "
+        "their work is done.",
         better="smaller",
     ),
     _share(
         "draft_share",
         "The part of the steps' time in which drafts were made outside the model's own passes "
-        "(`draft_us` / time): by a draft model, a trained head, a search in the text. Told where "
-        "`overhead_share` is.",
+        "(`draft_us` over first to last commit less the waits for prompts): by a draft model, a "
+        "trained head, a search in the text. Told where `overhead_share` is.",
         better="smaller",
     ),
     _share(

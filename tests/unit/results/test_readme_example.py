@@ -103,6 +103,8 @@ def test_the_other_questions_are_answered(answered: dict[str, Any]) -> None:
     assert cost.loc[(*lossless, 1.0)] == 160
     assert (*lossless, 0.0) not in cost.index
     assert 0 < cost.loc[("gsm8k", LABELS[3], 0.0)] < cost.loc[("gsm8k", LABELS[3], 1.0)]
+    same = answered["cost"].xs(1.0, level="equal_to_reference")
+    assert same["score"].tolist() == pytest.approx(same["reference"].tolist())
     queue = answered["queue"]
     assert list(queue.columns) == [1, 2, 3, 4]
     assert queue.notna().all(axis=None)

@@ -65,6 +65,46 @@ def test_the_rows_keep_their_own_verdict_and_have_the_cells_interval(tmp_path: P
     assert left_out["speedup_low"] == sound["speedup_low"]
 
 
+def test_a_left_out_repeat_of_another_length_costs_the_others_nothing(tmp_path: Path) -> None:
+    """Nothing of it enters the cell, nor does what may not be compared in it."""
+    longer = [generation("r0", [10, 50, 90, 130]), generation("r1", [10, 90, 170])]
+    noisy = record(trial("fast", repeat=1), longer, validity=NOISY)
+    cell = cell_of(tmp_path, *REFERENCES, ran("fast", 0), noisy, ran("fast", 2))
+    assert cell["repeats_used"] == 2
+    assert cell["void_metrics"] == []
+    assert cell["spread"]["e2e_s_p50"] == pytest.approx([0.04, 0.04])
+    assert cell["spread"]["throughput_ratio"][1] < 2.5
+
+
+def test_a_sound_repeat_of_another_length_is_not_left_out_for_a_noisy_reference(
+    tmp_path: Path,
+) -> None:
+    references = [ran("vllm", 0, 20), ran("vllm", 1, 20, validity=NOISY), ran("vllm", 2, 20)]
+    longer = record(trial("fast", repeat=1), [generation("r0", [10, 20, 30, 40])])
+    cell = cell_of(tmp_path, *references, ran("fast", 0), longer, ran("fast", 2))
+    assert "request_per_s" in cell["void_metrics"]
+    assert not {"throughput_ratio", "speedup"} & set(cell["void_metrics"])
+
+
+def test_what_another_engines_noise_spoils_is_pooled_without_it(tmp_path: Path) -> None:
+    kernels = {"kernels": "native"}
+    answers = [generation("r0", [10, 20, 30]), generation("r1", [10, 30, 50])]
+    plain = [
+        record(trial("autoregressive", options=kernels, repeat=n), answers, validity=verdict)
+        for n, verdict in enumerate((NOISY, Validity(valid=True), Validity(valid=True)))
+    ]
+    backends = [
+        {"name": name, "options": options}
+        for name, options in (("vllm", OPTIONS["vllm"]), ("fast", {}), ("autoregressive", kernels))
+    ]
+    ours = [ran("fast", repeat) for repeat in range(3)]
+    run = run_of(tmp_path, *REFERENCES, *plain, *ours, backends=backends)
+    cell = next(one for one in cells(run) if one["backend"] == "fast")
+    assert (cell["valid"], cell["void_metrics"], cell["speedup_native_repeats"]) == (True, [], 2)
+    for row in (of(summaries(run), "fast", repeat) for repeat in range(3)):
+        assert (row["valid"], row["invalid_reasons"]) == (True, [])
+
+
 def test_one_sound_repeat_is_no_repeat(tmp_path: Path) -> None:
     noisy = [ran("fast", repeat, validity=NOISY) for repeat in (0, 1)]
     cell = cell_of(tmp_path, *REFERENCES, *noisy, ran("fast", 2))
