@@ -212,7 +212,7 @@ def _check_machine(options: Mapping[str, Any]) -> None:
 def check_head(method: str, folder: Path, model_dir: Path) -> None:
     """Raise `UserError` for a whole model where a head is expected, and another model's head."""
     named = models.architecture(folder)
-    if named in FAMILIES:
+    if named in FAMILIES and draft_heads.head_kind(folder) is None:
         raise UserError(
             f"{PREFIX} 'draft': {folder}: architecture {named} is that of a whole model; {method} "
             f"needs a trained head, or say 'method: {DRAFT_MODEL}'"
