@@ -13,6 +13,7 @@ import pytest
 import backends
 from backends.checkpoints import models
 from backends.vllm import sources
+from backends.vllm.drafting import gpu_remarks
 from backends.vllm.speculative import VllmSpeculative
 from harness.core.errors import UserError, elsewhere
 from harness.core.nouns import Model
@@ -80,6 +81,36 @@ def test_a_cpu_verifies_so_many_drafts_at_once(
         assert backends.warnings(NAME, DEMO, more) == []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert backends.warnings(NAME, DEMO, more) == []
+
+
+ON_V1: list[tuple[str, dict[str, Any]]] = [
+    ("'replay'", {"replay": "demo"}),
+    ("'method': suffix", {"method": "suffix"}),
+    ("'method': medusa", {"method": "medusa"}),
+    ("'method': mlp_speculator", {"method": "mlp_speculator"}),
+    ("'speculative': use_heterogeneous_vocab", {"speculative": MAPPED}),
+    (
+        "'speculative': parallel_drafting",
+        {"method": "eagle3", "speculative": {"parallel_drafting": True}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("by", "options"), ON_V1)
+def test_a_gpu_too_where_vllm_takes_its_v1_runner(
+    by: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert refused(options | {"drafts": 129}).endswith(
+        f"most that the installed vLLM verifies at once on its V1 model runner ({by})"
+    )
+    asked = {name: option.default for name, option in VllmSpeculative.OPTIONS.items()} | options
+    (said,) = gpu_remarks(asked)
+    assert f"option {by}: runs on vLLM's " in said
+    off = {"speculative": dict.fromkeys(asked["speculative"], False)}
+    assert gpu_remarks(asked | {"replay": None, "method": "eagle3"} | off) == []
 
 
 def test_a_head_that_vllm_registers_is_no_draft_model(tmp_path: Path) -> None:
