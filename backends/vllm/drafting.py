@@ -16,7 +16,12 @@ from backends.checkpoints.draft_models import (
     longest_sequence,
 )
 from backends.checkpoints.draft_traces import open_drafts
-from backends.checkpoints.shapes.drafts import check_drafting, draft_folder, is_shape
+from backends.checkpoints.shapes.drafts import (
+    check_drafting,
+    draft_folder,
+    drafting_shape,
+    is_shape,
+)
 from backends.checkpoints.shapes.heads import DrawnHead, replayed_head
 from backends.engine.model.architecture import FAMILIES
 from backends.vllm import sources
@@ -144,6 +149,9 @@ def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
         _check_whole,
         same_tokens=options["speculative"].get(OTHER_TOKENS) is not True,
     )
+    made = drafting_shape(PREFIX, model_dir, options)
+    if made is not None and not runs_elsewhere():
+        _check_path(made.folder, "give the shape another name, or set XDG_CACHE_HOME")
 
 
 def _check_whole(folder: Path) -> None:
@@ -151,11 +159,15 @@ def _check_whole(folder: Path) -> None:
     named = models.architecture(folder)
     if named in sources.keys("model_executor/models/registry.py", "_SPECULATIVE_DECODING_MODELS"):
         raise UserError(f"{PREFIX} 'draft': {folder}: is a head ({named}), not a model")
+    _check_path(folder, "move or copy it elsewhere")
+
+
+def _check_path(folder: Path, hint: str) -> None:
     for part in HEADS_BY_PATH:
         if part in str(folder).lower():
             raise UserError(
                 f"{PREFIX} 'draft': {folder}: vLLM takes a draft under a path with '{part}' for a "
-                "head; move or copy it elsewhere"
+                f"head; {hint}"
             )
 
 

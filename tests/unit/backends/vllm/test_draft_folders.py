@@ -12,11 +12,13 @@ import pytest
 
 import backends
 from backends.checkpoints import models
+from backends.checkpoints.shapes.folder import outline
 from backends.vllm import sources
 from backends.vllm.drafting import gpu_remarks
 from backends.vllm.speculative import VllmSpeculative
 from harness.core.errors import UserError, elsewhere
 from harness.core.nouns import Model
+from tests.support.small_shapes import small_shape
 
 pytest.importorskip("vllm")
 
@@ -168,6 +170,27 @@ def test_a_draft_model_under_a_path_that_vllm_takes_for_a_heads(part: str) -> No
         )
         copied = drafting(Path(kept) / "copied")
         assert backends.warnings(NAME, DEMO, {"draft": str(copied)}) == []
+
+
+@pytest.mark.parametrize(
+    ("cache", "draft", "taken"),
+    [("EAGLE-lab", "draft", True), ("cache", "eagle3", True), ("cache", "draft", False)],
+)
+def test_a_draft_shape_that_would_lie_under_such_a_path(
+    cache: str, draft: str, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+    model, named = small_shape(tmp_path / "small"), tmp_path / f"{draft}.json"
+    shutil.copy(small_shape(tmp_path / "named").name, named)
+    options = {"replay": "demo", "draft": str(named)}
+    with outline(model) as folder:
+        if not taken:
+            backends.check_options(NAME, options, folder)
+            return
+        with pytest.raises(UserError, match="head; give the shape another name, or set XDG_CACHE"):
+            backends.check_options(NAME, options, folder)
+        with elsewhere(True):
+            backends.check_options(NAME, options, folder)
 
 
 def test_on_a_gpu_mapped_tokens_are_another_runners(monkeypatch: pytest.MonkeyPatch) -> None:
