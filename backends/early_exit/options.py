@@ -34,17 +34,18 @@ class ExitOptions(ExitPlan):
         return ExitOptions(self.model_dir, settings | dict(options))
 
     def check(self) -> None:
-        """Raise `UserError` for quantised weights, for layers that do not see the whole text, for
-        attention heads that no kernel takes, and for exit heads or a classifier that do not fit."""
+        """Raise `UserError` for quantised weights, for layers that do not see the whole text, and
+        for exit heads or a classifier that do not fit."""
         try:
             check_full_attention(self.model_dir)
         except EngineError as error:
             raise UserError(f"{PREFIX}: {error}") from None
-        check_head_size(self.NAME, self.model_dir, self.settings["engine"])
         super().check()
 
     def warnings(self) -> list[str]:
-        """What the user probably did not mean, and a vLLM that this was not tried with."""
+        """What the user probably did not mean, and a vLLM that this was not tried with. Raises
+        `UserError` for attention heads that no kernel takes."""
+        check_head_size(self.NAME, self.model_dir, self.settings["engine"])
         found = super().warnings()
         version = _vllm_version().partition("+")[0]
         if version not in TESTED_VLLM:

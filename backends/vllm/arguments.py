@@ -17,7 +17,7 @@ from typing import Any
 
 from backends.checkpoints import models
 from backends.vllm import sources
-from backends.vllm.shapes import check_head_size, check_shapes
+from backends.vllm.shapes import check_shapes
 from backends.vllm.tiles import allow_tiles
 from harness.core.errors import UserError, nearest, of_memory
 from harness.core.names import KV_CACHE_TOKENS
@@ -98,13 +98,11 @@ def check_engine(
     backend: str,
     arguments: Mapping[str, Any],
     own: Mapping[str, str] = OWN_ARGUMENTS,
-    model_dir: Path | None = None,
 ) -> None:
     """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's: `own` has
-    those by name, with the reason; and for a model that it cannot run with them here."""
+    those by name, with the reason."""
     known = sources.fields("engine/arg_utils.py", "EngineArgs")
     _check_names(f"backend '{backend}': engine", arguments, own, known)
-    check_head_size(backend, model_dir, arguments)
 
 
 def check_speculative(where: str, fields: Mapping[str, Any], own: Mapping[str, str]) -> None:

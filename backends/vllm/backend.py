@@ -31,6 +31,7 @@ from backends.vllm.arguments import (
 )
 from backends.vllm.margins import margins
 from backends.vllm.sampling import keep_generators
+from backends.vllm.shapes import check_head_size
 from harness.core.backend import Backend, Option, misfit
 from harness.core.names import CACHED_TOKENS, PREEMPTIONS
 from harness.core.nouns import (
@@ -135,8 +136,7 @@ class VllmBackend(Backend):
                 # on a GPU a call returns before its work is done, and no clock reaches other ranks
                 engine.collective_rpc(self._watch)
         self._refused: list[Commit] = []
-        replay = options.get("replay")
-        self._source = None if replay is None else self._open_source(options)
+        self._source = self._open_source(options) if options.get("replay") is not None else None
         self.info = BackendInfo(
             name=self.NAME,
             version=vllm.__version__,
@@ -148,11 +148,17 @@ class VllmBackend(Backend):
 
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
-        """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's, for
-        heads that no kernel takes, and for a trace that cannot be read."""
-        check_engine(cls.NAME, options["engine"], PLAIN_ARGUMENTS, model_dir)
+        """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's, and
+        for a trace that cannot be read."""
+        check_engine(cls.NAME, options["engine"], PLAIN_ARGUMENTS)
         if options["replay"] is not None:
             traces.open_source(options["replay"], cls.NAME)
+
+    @classmethod
+    def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
+        """None. Raises `UserError` for heads that no kernel takes."""
+        check_head_size(cls.NAME, model_dir, options["engine"])
+        return []
 
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
@@ -205,10 +211,7 @@ class VllmBackend(Backend):
         """One engine step. A step that only reads prompts hands out nothing."""
         commits, self._refused = self._refused, []
         if self._live:
-            found = self._step()
-            commits.extend(
-                self._commit(output) for output in found if output.request_id in self._live
-            )
+            commits.extend(self._commit(o) for o in self._step() if o.request_id in self._live)
         return commits
 
     def reset(self) -> None:
@@ -259,11 +262,10 @@ class VllmBackend(Backend):
             self._clock.begin(output.request_id)
         if output.prefill_stats is not None:
             live.cached_tokens = output.prefill_stats.num_cached_tokens
-        ended = output.finish_reason is not None
         telemetry = self._telemetry(output, before, len(tokens))
         if self._with_margins and output.new_logprobs is not None:
             telemetry = {**telemetry, **margins(before, output.new_logprobs.logprobs)}
-        if not ended:
+        if output.finish_reason is None:
             return Commit(live.request_id, tokens, None, telemetry)
         del self._live[output.request_id]
         reason = str(output.finish_reason)
@@ -273,8 +275,7 @@ class VllmBackend(Backend):
         error = f"vLLM ended the request: {reason}" if finished == "error" else None
         waited = self._clock.end(output.request_id, live.prompt_tokens, live.tokens)
         counts = {CACHED_TOKENS: live.cached_tokens, PREEMPTIONS: live.inside.num_preemptions}
-        telemetry = {**telemetry, **counts, **waited}
-        return Commit(live.request_id, tokens, finished, telemetry, error)
+        return Commit(live.request_id, tokens, finished, {**telemetry, **counts, **waited}, error)
 
     def _watch(self, worker: Any) -> None:
         """Runs where the model is, which is this process."""

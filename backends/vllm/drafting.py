@@ -16,7 +16,12 @@ from backends.checkpoints.draft_models import (
     longest_sequence,
 )
 from backends.checkpoints.draft_traces import open_drafts
-from backends.checkpoints.shapes.drafts import check_drafting, draft_folder, is_shape
+from backends.checkpoints.shapes.drafts import (
+    check_drafting,
+    draft_folder,
+    drafting_shape,
+    is_shape,
+)
 from backends.checkpoints.shapes.heads import DrawnHead, replayed_head
 from backends.engine.model.architecture import FAMILIES
 from backends.vllm import sources
@@ -43,6 +48,9 @@ REPLAYED = (DRAFT_MODEL, EAGLE3, NGRAM)
 """Methods of which a trace tells all: how many tokens they draft, and how many of these stand."""
 OTHER_TOKENS = "use_heterogeneous_vocab"
 """The field of vLLM's SpeculativeConfig by which it drafts the tokens that both models know."""
+METHODS_ON_V1 = (SUFFIX, MEDUSA, "mlp_speculator")
+FIELDS_ON_V1 = (OTHER_TOKENS, "parallel_drafting")
+"""Methods, and fields of SpeculativeConfig, that vLLM's newer model runner does not do."""
 GREEDY = "greedy"
 """How vLLM samples drafts by default, and the only way with mapped tokens."""
 HEADS_BY_PATH = ("eagle-", EAGLE3, "dflash", "dspark")
@@ -64,20 +72,27 @@ def drafter(options: Mapping[str, Any], model_dir: Path) -> Path:
 
 def gpu_remarks(options: Mapping[str, Any]) -> list[str]:
     """What vLLM runs on a GPU in another way than without drafts; on a CPU both run on the same."""
+    what = _on_v1(options)
+    if what is None or not _on_gpu():
+        return []
+    on, told = "vLLM's V1 model runner", "'model_runner' among a trial's effective options says"
     if options["replay"]:
-        what, on = "'replay'", "vLLM's synchronous scheduler and its V1 model runner"
+        on = "vLLM's synchronous scheduler and its V1 model runner"
         told = "'async_scheduling' and 'model_runner' among a trial's effective options say"
-    elif options["speculative"].get(OTHER_TOKENS) is True:
-        what, on = f"'speculative': {OTHER_TOKENS}", "vLLM's V1 model runner"
-        told = "'model_runner' among a trial's effective options says"
-    else:
-        return []
-    if not _on_gpu():
-        return []
     return [
         f"{PREFIX} {what}: runs on {on}, and 'vllm' on vLLM's defaults: a part of their ratio may "
         f"come from that; {told} what ran"
     ]
+
+
+def _on_v1(options: Mapping[str, Any]) -> str | None:
+    """What has vLLM decode on its V1 model runner on a GPU, as on a CPU; None where nothing has."""
+    if options["replay"]:
+        return "'replay'"
+    if (method := options["method"]) in METHODS_ON_V1:
+        return f"'method': {method}"
+    asked = (name for name in FIELDS_ON_V1 if options["speculative"].get(name) is True)
+    return next((f"'speculative': {name}" for name in asked), None)
 
 
 def drafter_files(options: Mapping[str, Any], model_dir: Path) -> list[Path]:
@@ -134,6 +149,9 @@ def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
         _check_whole,
         same_tokens=options["speculative"].get(OTHER_TOKENS) is not True,
     )
+    made = drafting_shape(PREFIX, model_dir, options)
+    if made is not None and not runs_elsewhere():
+        _check_path(made.folder, "give the shape another name, or set XDG_CACHE_HOME")
 
 
 def _check_whole(folder: Path) -> None:
@@ -141,11 +159,15 @@ def _check_whole(folder: Path) -> None:
     named = models.architecture(folder)
     if named in sources.keys("model_executor/models/registry.py", "_SPECULATIVE_DECODING_MODELS"):
         raise UserError(f"{PREFIX} 'draft': {folder}: is a head ({named}), not a model")
+    _check_path(folder, "move or copy it elsewhere")
+
+
+def _check_path(folder: Path, hint: str) -> None:
     for part in HEADS_BY_PATH:
         if part in str(folder).lower():
             raise UserError(
                 f"{PREFIX} 'draft': {folder}: vLLM takes a draft under a path with '{part}' for a "
-                "head; move or copy it elsewhere"
+                f"head; {hint}"
             )
 
 
@@ -193,26 +215,28 @@ def _on_gpu() -> bool:
 
 def _check_machine(options: Mapping[str, Any]) -> None:
     method = options["method"]
-    # of the V1 model runner, which is the one on a CPU; the other has no such limit
+    # of the V1 model runner; the other has no such limit
     most = sources.number("v1/sample/rejection_sampler.py", "MAX_SPEC_LEN")
-    if most is not None and options["drafts"] > most and not _on_gpu():
+    on_gpu, by = _on_gpu(), _on_v1(options)
+    if most is not None and options["drafts"] > most and (by or not on_gpu):
+        where = f"its V1 model runner ({by})" if on_gpu else "a CPU"
         raise UserError(
             f"{PREFIX} 'drafts': is {options['drafts']}; expected at most {most}, the most that "
-            "the installed vLLM verifies at once on a CPU"
+            f"the installed vLLM verifies at once on {where}"
         )
     if method == SUFFIX and importlib.util.find_spec("arctic_inference") is None:
         raise UserError(
             f"{PREFIX} 'method': suffix needs a package that is not installed; 'pip install "
             "--no-deps arctic-inference==0.1.1' builds it"
         )
-    if method in ON_GPU and not _on_gpu():
+    if method in ON_GPU and not on_gpu:
         raise UserError(f"{PREFIX} 'method': {method} needs a GPU; {NGRAM} does the same here")
 
 
 def check_head(method: str, folder: Path, model_dir: Path) -> None:
     """Raise `UserError` for a whole model where a head is expected, and another model's head."""
     named = models.architecture(folder)
-    if named in FAMILIES:
+    if named in FAMILIES and draft_heads.head_kind(folder) is None:
         raise UserError(
             f"{PREFIX} 'draft': {folder}: architecture {named} is that of a whole model; {method} "
             f"needs a trained head, or say 'method: {DRAFT_MODEL}'"

@@ -29,24 +29,29 @@ _LARGEST_HEAD = 1024
 """Of those that are asked about."""
 
 
-def check_head_size(backend: str, model_dir: Path | None, engine: Mapping[str, Any]) -> None:
+def check_head_size(backend: str, model_dir: Path, engine: Mapping[str, Any]) -> None:
     """Raise `UserError` for heads that vLLM's attention on this CPU does not take, which it says
-    only in its first step. Of the families that our own engine knows.
+    only in its first step. Of the families that our own engine knows. Takes seconds where it has to
+    be asked, and is no part of what loads an engine.
 
     Args:
         backend: begins the error line.
-        model_dir: folder of the ``config.json``; none is checked without.
+        model_dir: folder of the ``config.json``.
         engine: arguments of vLLM's `EngineArgs`; none is checked that reads another configuration.
     """
     from backends.engine.model.architecture import EngineError, read_architecture
 
-    if model_dir is None or runs_elsewhere() or {"hf_overrides", "hf_config_path"} & set(engine):
+    if runs_elsewhere() or {"hf_overrides", "hf_config_path"} & set(engine):
         return
     try:
         size = read_architecture(model_dir).head_dim
     except EngineError:
         return
     if size in _USUAL_HEADS or size > _LARGEST_HEAD:
+        return
+    import torch
+
+    if torch.cuda.is_available():
         return
     taken = _cpu_head_sizes()
     if taken and size not in taken:

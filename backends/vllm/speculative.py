@@ -135,7 +135,7 @@ class VllmSpeculative(VllmBackend):
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that go against one another, a method that cannot run here
         and a draft model that does not fit."""
-        check_engine(NAME, options["engine"], ARGUMENTS, model_dir)
+        check_engine(NAME, options["engine"], ARGUMENTS)
         where = f"{PREFIX} 'speculative'"
         check_speculative(where, options["speculative"], GIVEN)
         if options["speculative"].get("rejection_sample_method") == SYNTHETIC:
@@ -175,7 +175,9 @@ class VllmSpeculative(VllmBackend):
 
     @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
-        """That another number of drafts than the trace's is replayed, and on a GPU by what."""
+        """That another number of drafts than the trace's is replayed, and on a GPU by what.
+        Raises `UserError` as the plain engine does."""
+        super().warnings(model_dir, options)
         trace = find_trace(options)
         found = [] if trace is None else remarks(PREFIX, trace, options["drafts"])
         return [*found, *gpu_remarks(options)]

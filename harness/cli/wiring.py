@@ -98,8 +98,9 @@ def _pinned_model(
 ) -> tuple[Model, Path]:
     """The model with its checksum and a concrete dtype, and its folder."""
     model = replace(model, dtype=preferred_dtype() if model.dtype == "auto" else model.dtype)
-    if model.shape and weights:
-        refuse_too_large(model, [(choice.name, choice.options) for choice in run])
+    loading = [(c.name, c.options) for c in run if backends.load_class(c.name).needs_model]
+    if model.shape and loading:
+        refuse_too_large(model, loading)
         _refuse_unfit(model, run)
     directory = models.resolve(model, weights=weights, cache_gib=experiment.limits.cache_gib)
     checksum = models.checksum(directory)

@@ -17,6 +17,8 @@ from backends.checkpoints.draft_heads.files import (
     FORMAT,
     MEDUSA,
 )
+from backends.checkpoints.weight_files import tensor_names
+from backends.engine.model.architecture import FAMILIES
 from harness.core.errors import UserError
 
 BUNDLED = {EAGLE3: models.DEMO / "eagle3"}
@@ -44,14 +46,20 @@ def bundled(prefix: str, kind: str, model_dir: Path) -> Path:
 
 
 def head_kind(folder: Path) -> str | None:
-    """The method that a head drafts by, as its configuration tells; None where it tells of none.
-    Raises `UserError`."""
+    """The method that a head drafts by, as its configuration tells, or its tensors where that has
+    its target's architecture; None where they tell of none. Raises `UserError`."""
     config, named = models.read_config(folder), models.architecture(folder) or ""
     if published := config.get(PUBLISHED):
         return EAGLE3 if published == "peagle" else str(published)
     # the first ones that were published name no architecture
     if config.get("model_type") == MEDUSA or "medusa_num_heads" in config:
         return MEDUSA
+    if named in FAMILIES:  # vLLM takes such ones too
+        tensors = {t for path in folder.glob("*.safetensors") for t in tensor_names(path)}
+        of_eagle3 = config.get("draft_vocab_size") or "d2t" in tensors
+        if of_eagle3 or any(t.startswith("midlayer.") for t in tensors):
+            return EAGLE3
+        return "eagle" if "fc.weight" in tensors else None
     return next((kind for kind, of in _NAMED.items() if re.fullmatch(of, named)), None)
 
 

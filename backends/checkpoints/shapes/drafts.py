@@ -47,6 +47,11 @@ class DraftShape:
         with folder.outline(self.model, self.vocabulary) as directory:
             yield directory
 
+    @property
+    def folder(self) -> Path:
+        """Where it is, or will be."""
+        return folder.read_shape(self.model, self.vocabulary).folder
+
     def generated(self) -> Path:
         """See `folder.generated`."""
         return folder.generated(self.model, self.vocabulary)

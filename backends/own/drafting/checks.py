@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends.checkpoints import models
-from backends.checkpoints.draft_heads.check import PUBLISHED, bundled, check_target, check_whole
+from backends.checkpoints.draft_heads.check import (
+    PUBLISHED,
+    bundled,
+    check_target,
+    check_whole,
+    head_kind,
+)
 from backends.checkpoints.draft_heads.files import (
     ABOUT,
     ARCHITECTURES,
@@ -135,7 +141,8 @@ def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
         drawn.check()
         return
     folder = eagle_folder(model_dir, options)
-    if (named := models.architecture(folder)) in EngineBackend.families:
+    named = models.architecture(folder)
+    if named in EngineBackend.families and head_kind(folder) is None:
         raise UserError(
             f"{PREFIX} 'draft': {folder}: architecture {named} is that of a whole model; "
             f"expected a head, {ARCHITECTURES[EAGLE3]}"
@@ -145,6 +152,8 @@ def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
     layers = eagle_layers(folder)
     found = models.read_config(folder)
     ours = eagle_config(model_dir, layers)
+    if named in EngineBackend.families:  # its tensors have told what it is
+        del ours["architectures"]
     for key, expected in ours.items():
         if key in NOT_COMPARED or found.get(key) == expected:
             continue

@@ -18,8 +18,14 @@ from harness.measure.machine import gpu, meters
 ENGINE_ROOM_BYTES = 3 * GIB // 2
 """What an engine needs beside the weights: torch, vLLM, the KV of a few requests."""
 KV = "kv_cache_gib"
-ELSEWHERE = ("tensor_parallel_size", "pipeline_parallel_size", "cpu_offload_gb", "quantization")
-"""vLLM's arguments by which one device does not hold all the weights, or holds smaller ones."""
+QUANTIZATION = "quantization"
+ELSEWHERE: Mapping[str, int] = {
+    "tensor_parallel_size": 1,
+    "pipeline_parallel_size": 1,
+    "cpu_offload_gb": 0,
+    "offload_group_size": 0,
+}
+"""vLLM's arguments by which one GPU does not hold all the weights, where they are above this."""
 
 
 class Part(NamedTuple):
@@ -43,15 +49,20 @@ def refuse_too_large(model: Model, engines: Iterable[tuple[str, Mapping[str, Any
     Args:
         model: the shape, of a concrete dtype.
         engines: names and options of the backends that run it, one at a time: one may ask for a KV
-            cache of a size, or have a draft model beside it.
+            cache of a size, or have a draft model beside it. Not counted is one of which no device
+            holds the weights whole and in the model's dtype.
     """
     if runs_elsewhere():
         return
     on_gpu = gpu.memory_total()
+    asked = list(engines)
+    whole = [engine for engine in asked if not _holds_less(*engine, on_gpu=bool(on_gpu))]
+    if asked and not whole:
+        return
     has = min(on_gpu) if on_gpu else meters.total_memory()
     room = has - ENGINE_ROOM_BYTES
     weights = Part("its weights", "fewer 'layers'", parameters=read_shape(model).sizes.parameters)
-    beside = [[], *(_beside(model, *engine) for engine in engines)]
+    beside = [[], *(_beside(model, *engine) for engine in whole)]
 
     def needs(width: int) -> list[tuple[Part, int]]:
         """Bytes at so many a parameter, of the engine that needs most."""
@@ -79,12 +90,22 @@ def _total(parts: Iterable[tuple[Part, int]]) -> int:
     return sum(size for _, size in parts)
 
 
+def _holds_less(backend: str, options: Mapping[str, Any], *, on_gpu: bool) -> bool:
+    """Whether no device has the whole weights in the model's dtype; a CPU's memory has those of
+    every rank, and what is offloaded."""
+    engine = settings(backend, options).get("engine") or {}
+    if engine.get(QUANTIZATION):
+        return True
+    given = [(engine.get(name), usual) for name, usual in ELSEWHERE.items() if on_gpu]
+    return any(isinstance(size, int | float) and size > usual for size, usual in given)
+
+
 def _beside(model: Model, backend: str, options: Mapping[str, Any]) -> list[Part]:
     """What an engine holds beside the model's weights. A wrong option is told where options are
     checked."""
     chosen, found = settings(backend, options), list[Part]()
-    gib, engine = chosen.get(KV), chosen.get("engine") or {}
-    if isinstance(gib, int | float) and not any(engine.get(name) for name in ELSEWHERE):
+    gib = chosen.get(KV)
+    if isinstance(gib, int | float):
         # on a CPU the KV of a few requests is in the engine's room
         counted = 0 if gpu.memory_total() else CPU_KV_CACHE_GIB
         what = f"KV{f' beyond {counted}' * bool(counted)} (backend '{backend}': {KV})"

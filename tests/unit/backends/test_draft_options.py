@@ -238,6 +238,8 @@ def test_a_head_in_the_place_of_a_draft_model_is_told_for_what_it_is(
     hint = "; say 'method: eagle'" if is_vllm else ""
     eagle = {"architectures": ["EagleLlamaForCausalLM"]}
     assert said(tmp_path / "other", **eagle) == other + hint
+    plain = {"architectures": ["LlamaForCausalLM"]}
+    assert said(tmp_path / "plain", **plain) == own
     published = said(tmp_path / "published", **PUBLISHED)
     assert published == own if is_vllm else published.startswith("is a head (eagle3) in the layout")
 

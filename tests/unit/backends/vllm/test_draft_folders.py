@@ -12,10 +12,13 @@ import pytest
 
 import backends
 from backends.checkpoints import models
+from backends.checkpoints.shapes.folder import outline
 from backends.vllm import sources
+from backends.vllm.drafting import gpu_remarks
 from backends.vllm.speculative import VllmSpeculative
 from harness.core.errors import UserError, elsewhere
 from harness.core.nouns import Model
+from tests.support.small_shapes import small_shape
 
 pytest.importorskip("vllm")
 
@@ -82,6 +85,36 @@ def test_a_cpu_verifies_so_many_drafts_at_once(
     assert backends.warnings(NAME, DEMO, more) == []
 
 
+ON_V1: list[tuple[str, dict[str, Any]]] = [
+    ("'replay'", {"replay": "demo"}),
+    ("'method': suffix", {"method": "suffix"}),
+    ("'method': medusa", {"method": "medusa"}),
+    ("'method': mlp_speculator", {"method": "mlp_speculator"}),
+    ("'speculative': use_heterogeneous_vocab", {"speculative": MAPPED}),
+    (
+        "'speculative': parallel_drafting",
+        {"method": "eagle3", "speculative": {"parallel_drafting": True}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("by", "options"), ON_V1)
+def test_a_gpu_too_where_vllm_takes_its_v1_runner(
+    by: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert refused(options | {"drafts": 129}).endswith(
+        f"most that the installed vLLM verifies at once on its V1 model runner ({by})"
+    )
+    asked = {name: option.default for name, option in VllmSpeculative.OPTIONS.items()} | options
+    (said,) = gpu_remarks(asked)
+    assert f"option {by}: runs on vLLM's " in said
+    off = {"speculative": dict.fromkeys(asked["speculative"], False)}
+    assert gpu_remarks(asked | {"replay": None, "method": "eagle3"} | off) == []
+
+
 def test_a_head_that_vllm_registers_is_no_draft_model(tmp_path: Path) -> None:
     heads = sources.keys(REGISTRY, "_SPECULATIVE_DECODING_MODELS")
     assert heads >= {"PeagleLlamaForCausalLM", "PEagleDraftModel", "EagleDeepSeekMTPModel"}
@@ -137,6 +170,27 @@ def test_a_draft_model_under_a_path_that_vllm_takes_for_a_heads(part: str) -> No
         )
         copied = drafting(Path(kept) / "copied")
         assert backends.warnings(NAME, DEMO, {"draft": str(copied)}) == []
+
+
+@pytest.mark.parametrize(
+    ("cache", "draft", "taken"),
+    [("EAGLE-lab", "draft", True), ("cache", "eagle3", True), ("cache", "draft", False)],
+)
+def test_a_draft_shape_that_would_lie_under_such_a_path(
+    cache: str, draft: str, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+    model, named = small_shape(tmp_path / "small"), tmp_path / f"{draft}.json"
+    shutil.copy(small_shape(tmp_path / "named").name, named)
+    options = {"replay": "demo", "draft": str(named)}
+    with outline(model) as folder:
+        if not taken:
+            backends.check_options(NAME, options, folder)
+            return
+        with pytest.raises(UserError, match="head; give the shape another name, or set XDG_CACHE"):
+            backends.check_options(NAME, options, folder)
+        with elsewhere(True):
+            backends.check_options(NAME, options, folder)
 
 
 def test_on_a_gpu_mapped_tokens_are_another_runners(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ pytest.importorskip("torch")
 import torch
 
 import backends
+from backends.checkpoints import models
+from backends.vllm import shapes
 from backends.vllm.shapes import check_shapes
 from harness.core.errors import UserError
 from harness.core.nouns import Model
@@ -116,3 +118,20 @@ def test_heads_that_no_kernel_takes_are_refused_before_anything_is_loaded(
 def test_heads_of_another_configuration_are_not_judged(of_heads: Callable[[int], Model]) -> None:
     overrides = {"hf_overrides": {"head_dim": 64}}
     assert backends.warnings("vllm", of_heads(120), {"engine": overrides}) == []
+
+
+@pytest.mark.parametrize("name", ["vllm", "vllm-early-exit", "vllm-speculative"])
+def test_kernels_are_asked_beforehand_alone_and_on_a_cpu(
+    name: str, of_heads: Callable[[int], Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asking takes longer than loading, whose time is told."""
+    model = of_heads(120)
+    options = {"replay": {"acceptance": 0.5} if name == "vllm-speculative" else "demo"}
+    monkeypatch.setattr(shapes, "_cpu_head_sizes", lambda: (64,))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match=r"head_dim 120.* expected one of 64$"):
+        backends.warnings(name, model, options)
+    monkeypatch.setattr(backends.load_class(name), "open", lambda *_: None)
+    backends.open_backend(name, models.resolve(model), model, options)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    backends.warnings(name, model, options)

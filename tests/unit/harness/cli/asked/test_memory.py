@@ -19,23 +19,42 @@ DRAFTS = ("speculative", {"replay": {"acceptance": 0.5}})
 LAYERS = "fewer 'layers' need less"
 
 
-@pytest.mark.parametrize(
-    ("gpu_gib", "kv_gib", "engine"),
-    [
-        (48, 35, {"tensor_parallel_size": 2}),
-        (48, 35, {"pipeline_parallel_size": 2}),
-        (24, 8, {"quantization": "fp8"}),
-        (24, 8, {"cpu_offload_gb": 8}),
-    ],
-)
-def test_weights_that_are_not_whole_on_one_device_are_not_added_to_kv(
-    gpu_gib: int, kv_gib: int, engine: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+SPREAD = [
+    {"tensor_parallel_size": 2},
+    {"pipeline_parallel_size": 2},
+    {"cpu_offload_gb": 8},
+    {"offload_group_size": 8, "offload_num_in_group": 4},
+]
+QUANTIZED: dict[str, Any] = {"quantization": "fp8"}
+WHOLE: list[dict[str, Any]] = [
+    {},
+    {"load_format": "dummy"},
+    {"tensor_parallel_size": 1, "cpu_offload_gb": 0},
+    {"pipeline_parallel_size": "two", "quantization": None},
+]
+
+
+@pytest.mark.parametrize(("gpu_gib", "kv_gib"), [(48, 35), (10, None)])
+@pytest.mark.parametrize("engine", [*SPREAD, QUANTIZED])
+def test_weights_that_are_not_whole_on_one_gpu_are_not_counted(
+    gpu_gib: int, kv_gib: int | None, engine: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu, "memory_total", lambda: [gpu_gib * 2**30])
-    refuse_too_large(LARGE, [("vllm", {"kv_cache_gib": kv_gib, "engine": engine})])
-    for other in ({}, {"load_format": "dummy"}):
-        with pytest.raises(UserError, match=rf" {kv_gib}\.0 GiB for KV \(backend 'vllm'"):
-            refuse_too_large(LARGE, [("vllm", {"kv_cache_gib": kv_gib, "engine": other})])
+    asked = ("vllm", {"kv_cache_gib": kv_gib, "engine": engine})
+    refuse_too_large(LARGE, [asked])
+    said = rf" {kv_gib}\.0 GiB for KV \(backend 'vllm'" if kv_gib else "15.0 GiB for its weights"
+    for other in WHOLE:
+        with pytest.raises(UserError, match=said):
+            refuse_too_large(LARGE, [asked, ("vllm", {"kv_cache_gib": kv_gib, "engine": other})])
+
+
+def test_a_cpus_memory_holds_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "memory_total", list)
+    monkeypatch.setattr(meters, "total_memory", lambda: 10 * 2**30)
+    refuse_too_large(LARGE, [("vllm", {"engine": QUANTIZED})])
+    for engine in SPREAD:
+        with pytest.raises(UserError, match="GiB for its weights"):
+            refuse_too_large(LARGE, [("vllm", {"engine": engine})])
 
 
 def test_the_kv_of_a_few_requests_counts_once_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
