@@ -156,6 +156,7 @@ def test_the_verdict_is_over_the_references_labels_a_second(seen: Overview) -> N
         "labels per second over the reference's, in brackets the range of the repeats; 1 cell"
     )
     assert early.interval == "[2.00, 2.00]"
+    assert early.answers_caption == "all labels equal, the reference with itself 100%"
     assert early.sentence.startswith("2.00× the reference's labels per second [2.00, 2.00]; ")
 
 
