@@ -14,10 +14,10 @@ from harness.cli.cells.values import (
     LABELS,
     THROUGHPUT,
     VOID,
-    has_labels,
     has_objective,
     heading_of,
     is_void,
+    label_kinds,
     metric_text,
     number,
     speedup_text,
@@ -195,7 +195,7 @@ def _notes(
 ) -> Iterator[str]:
     ms = "ms: p50" if compact else "ms: p50 / p99"
     yield f"{ms}; same: share of answers equal to the reference's; goodput: requests/s"
-    if len({*map(has_labels, cells)}) > 1:
+    if len(label_kinds(cells)) > 1:
         yield f"tok/s: of answers that are labels, {LABELS}"
     if not all(map(has_objective, cells)):
         yield "goodput –: there was no objective (slo); it would be throughput"

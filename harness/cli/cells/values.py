@@ -34,9 +34,14 @@ def has_labels(cell: Mapping[str, Any]) -> bool:
     return cell[THROUGHPUT] is None is not cell["request_per_s"]
 
 
+def label_kinds(cells: Sequence[Mapping[str, Any]]) -> set[bool]:
+    """Whether answers are labels, as far as cells have any: one that failed says nothing."""
+    return {has_labels(cell) for cell in cells if has_labels(cell) or cell[THROUGHPUT] is not None}
+
+
 def heading_of(metric: Metric, cells: Sequence[Mapping[str, Any]]) -> str:
     """Of a metric's column; that of throughput says where answers are labels, all of them."""
-    if metric.name == THROUGHPUT and cells and all(map(has_labels, cells)):
+    if metric.name == THROUGHPUT and label_kinds(cells) == {True}:
         return LABELS
     return f"{metric.short} ms" if metric.unit == "s" else metric.short
 

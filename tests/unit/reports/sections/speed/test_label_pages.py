@@ -71,6 +71,8 @@ def test_the_terminal_shows_labels_a_second(rows: list[dict[str, Any]]) -> None:
     shown = [row[list(found.headings).index("labels/s")] for row in found.tables[0].rows]
     assert shown == ["125", "250", "167"]
     assert "tok/s" not in found.headings
+    failed = {**rows[0], "request_per_s": None}
+    assert "labels/s" in fitted([*rows, failed]).headings, "it has no rate of either"
     text = {**rows[0], "model": "demo", "output_tok_per_s": 2.0}
     mixed = fitted([*rows, text])
     shown = [table.rows[0][list(mixed.headings).index("tok/s")] for table in mixed.tables]
