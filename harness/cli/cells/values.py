@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from results.registry import Metric
 
 THROUGHPUT, LABELS = "output_tok_per_s", "labels/s"
-NONE = "–"
+NONE, REFERENCE = "–", "reference"
+EMPTY = {NONE, REFERENCE}
+"""All that stands in a column without a number."""
 VOID = "!"
 
 
@@ -79,7 +81,7 @@ def _percentiles(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
 def speedup_text(cell: Mapping[str, Any]) -> str:
     """Over the reference, with its interval."""
     if cell["is_reference"]:
-        return "reference"
+        return REFERENCE
     if cell["speedup"] is None:
         return NONE
     if cell["speedup_low"] is None:

@@ -80,6 +80,11 @@ def test_the_terminal_shows_labels_a_second(rows: list[dict[str, Any]]) -> None:
     assert "tok/s: of answers that are labels, labels/s" in mixed.notes
 
 
+def test_a_narrow_terminal_leaves_out_what_labels_cannot_have(rows: list[dict[str, Any]]) -> None:
+    shown = fitted(rows, 60).headings
+    assert list(shown) == ["backend", "same", "labels/s", "TTFT ms", "valid"]
+
+
 def test_throughput_is_labels_a_second(seen: Overview) -> None:
     made = results_table.section(seen, Samples())
     shown = column(made.table, "Throughput labels/s")
