@@ -246,9 +246,9 @@ def requests_note(blocks: Sequence[Mapping[str, Any]]) -> str:
     if not blocks:
         return "No trial has answers."
     note = (
-        "Equal answers (token ids) are shown once, with all who gave them; the reference's, "
-        "or the first where it has none, comes first. What follows the first difference from it is "
-        "marked."
+        "Equal answers (token ids, or labels) are shown once, with all who gave them; the "
+        "reference's, or the first where it has none, comes first. What follows the first "
+        "difference from it is marked."
     )
     if any(block["left_out"] for block in blocks):
         note += (

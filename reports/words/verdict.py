@@ -216,7 +216,8 @@ def _answers(side: _Side) -> tuple[str, str, str]:
         return text, tone, f"{percent(share)}% same between its own repeats"
     beside = "" if floor is None else f", the reference with itself {percent(floor)}%"
     if share == 1:
-        return "same", "good", f"all token ids equal{beside}"
+        what = "labels" if label_rates.counted_in(side.cells) == "labels" else "token ids"
+        return "same", "good", f"all {what} equal{beside}"
     if keeps_answers(side.cells):
         return "same up to noise", "good", f"{percent(share)}% same{beside}"
     over = f" over {len(side.cells)} cells" if len(side.cells) > 1 else ""

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.cli.cells.values import (
+    EMPTY,
     LABELS,
     THROUGHPUT,
     VOID,
-    has_labels,
     has_objective,
     heading_of,
     is_void,
+    label_kinds,
     metric_text,
     number,
     speedup_text,
@@ -50,7 +51,7 @@ KEPT_FIRST = (
     *("speed-up", "same", "quality", "TPOT ms", "tok/s", LABELS),
     *("TTFT ms", "goodput", "e2e ms"),
 )
-"""By heading, what a narrow table keeps; the rest comes after these."""
+"""By heading, what a narrow table keeps of columns that say something; the rest comes after."""
 SETTINGS = (
     *("requests", "duration_s", "seed", "slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms"),
     *("max_new_tokens", "ignore_eos", "temperature", "top_p", "dtype"),
@@ -100,14 +101,16 @@ class _TextColumn:
 
 def fitted(cells: Sequence[Mapping[str, Any]], width: int | None = None) -> CellTables:
     """The result tables of cells with all columns, or with those that fit into `width` characters:
-    without p99s first, then without the columns that matter least."""
+    without p99s first, then without empty columns, then without those that matter least."""
     columns, left_out, compact = _columns(cells, compact=False), [], False
     if width is not None and _width(columns) > width:
         columns, compact = _columns(cells, compact=True), True
         order = {heading: place for place, heading in enumerate(KEPT_FIRST)}
         while _width(columns) > width and len(columns) > len(FOLDING) + 1:
             free = [column for column in columns if column.heading not in FOLDING]
-            last = max(free, key=lambda column: order.get(column.heading, len(order)))
+            last = max(
+                free, key=lambda c: (set(c.texts) <= EMPTY, order.get(c.heading, len(order)))
+            )
             columns.remove(last)
             left_out.append(last.heading)
     groups: dict[tuple[Any, ...], list[int]] = {}
@@ -143,11 +146,8 @@ def _columns(cells: Sequence[Mapping[str, Any]], *, compact: bool) -> list[_Text
         found.append(_TextColumn(heading, least, texts))
     found.append(_TextColumn("quality", QUALITY_WIDTH, [_quality(cell) for cell in cells]))
     marks = _marks(cells) if compact else {}
-    found.append(
-        _TextColumn(
-            "valid", 0 if compact else VALID_WIDTH, [_validity(cell, marks) for cell in cells]
-        )
-    )
+    texts = [_validity(cell, marks) for cell in cells]
+    found.append(_TextColumn("valid", 0 if compact else VALID_WIDTH, texts))
     return found
 
 
@@ -195,7 +195,7 @@ def _notes(
 ) -> Iterator[str]:
     ms = "ms: p50" if compact else "ms: p50 / p99"
     yield f"{ms}; same: share of answers equal to the reference's; goodput: requests/s"
-    if len({*map(has_labels, cells)}) > 1:
+    if len(label_kinds(cells)) > 1:
         yield f"tok/s: of answers that are labels, {LABELS}"
     if not all(map(has_objective, cells)):
         yield "goodput –: there was no objective (slo); it would be throughput"

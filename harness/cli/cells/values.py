@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from results.registry import Metric
 
 THROUGHPUT, LABELS = "output_tok_per_s", "labels/s"
-NONE = "–"
+NONE, REFERENCE = "–", "reference"
+EMPTY = {NONE, REFERENCE}
+"""All that stands in a column without a number."""
 VOID = "!"
 
 
@@ -34,9 +36,14 @@ def has_labels(cell: Mapping[str, Any]) -> bool:
     return cell[THROUGHPUT] is None is not cell["request_per_s"]
 
 
+def label_kinds(cells: Sequence[Mapping[str, Any]]) -> set[bool]:
+    """Whether answers are labels, as far as cells have any: one that failed says nothing."""
+    return {has_labels(cell) for cell in cells if has_labels(cell) or cell[THROUGHPUT] is not None}
+
+
 def heading_of(metric: Metric, cells: Sequence[Mapping[str, Any]]) -> str:
     """Of a metric's column; that of throughput says where answers are labels, all of them."""
-    if metric.name == THROUGHPUT and cells and all(map(has_labels, cells)):
+    if metric.name == THROUGHPUT and label_kinds(cells) == {True}:
         return LABELS
     return f"{metric.short} ms" if metric.unit == "s" else metric.short
 
@@ -74,7 +81,7 @@ def _percentiles(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
 def speedup_text(cell: Mapping[str, Any]) -> str:
     """Over the reference, with its interval."""
     if cell["is_reference"]:
-        return "reference"
+        return REFERENCE
     if cell["speedup"] is None:
         return NONE
     if cell["speedup_low"] is None:

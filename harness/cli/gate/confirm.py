@@ -13,8 +13,8 @@ from harness.cli import wiring
 from harness.cli.against.checkout import find_checkout
 from harness.cli.against.paired_run import BASE, NEW, run_against, tell
 from harness.core.errors import UserError
-from harness.core.nouns import to_json
-from harness.experiment.config import load_experiment
+from harness.core.nouns import Trial, to_json
+from harness.experiment.config import Experiment, load_experiment
 from harness.measure.machine.environment import environment
 from results.compare.gate.decision import Decision
 from results.compare.gate.extraction import reduce_run
@@ -43,11 +43,10 @@ def confirm(
     experiment_file = new / "experiment.yaml"
     if not experiment_file.is_file():
         raise UserError(f"--confirm: {new}: expected a run folder, with its experiment.yaml")
-    experiment = wiring.resolve(load_experiment(experiment_file, wiring.known()))
-    asked = to_json(experiment)
-    named = [(cell_name(trial, asked), trial) for trial in experiment.trials()]
-    trials = [trial for cell, trial in named if cell in decision.doubtful]
-    cells = {cell for cell, _ in named if cell in decision.doubtful}
+    stored = load_experiment(experiment_file, wiring.known())
+    experiment = wiring.resolve(stored, [trial for _, trial in _doubted(stored, decision)])
+    named = _doubted(experiment, decision)
+    trials, cells = [trial for _, trial in named], {cell for cell, _ in named}
     if missing := decision.doubtful - decision.lacking - cells:
         raise UserError(
             f"--confirm: {experiment_file} does not have the cell {min(missing).label()}"
@@ -73,6 +72,13 @@ def confirmed(decision: Decision, before: Decision, cells: Collection[CellName])
     told += [f"{len(lacking)} missing"] if (lacking := before.lacking.intersection(cells)) else []
     note = f"run once more, side by side: {_cells(len(cells))}; before: {', '.join(told)}"
     return replace(decision, notes=[*decision.notes, note])
+
+
+def _doubted(experiment: Experiment, decision: Decision) -> list[tuple[CellName, Trial]]:
+    """The trials of the cells that `decision` does not pass."""
+    asked = to_json(experiment)
+    named = ((cell_name(trial, asked), trial) for trial in experiment.trials())
+    return [(cell, trial) for cell, trial in named if cell in decision.doubtful]
 
 
 def _only(folder: Path, cells: Collection[CellName]) -> Run:

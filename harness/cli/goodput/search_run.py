@@ -24,6 +24,7 @@ from harness.cli.goodput.searching import (
     SystemSearch,
 )
 from harness.cli.progress import SweepDisplay, warn_of_others
+from harness.cli.repeats.only import named_by, one_load
 from harness.core.errors import UserError, nearest
 from harness.core.files import only_writer
 from harness.core.nouns import Slo
@@ -75,8 +76,9 @@ def search_all(
     )
     directory = out if out is not None else running.RUNS / f"{experiment.name}-goodput"
     check_folder(directory)
-    resolved = wiring.resolve(experiment)
-    for warning in wiring.warnings(resolved.trials()):
+    wanted = named_by(only, experiment)
+    resolved = wiring.resolve(experiment, one_load(experiment, wanted))
+    for warning in wiring.warnings(one_load(resolved, wanted)):
         typer.echo(f"warning: {warning}", err=True)
     with only_writer(directory):
         kept = KeptAnswer(directory, _about(settings), only=only)

@@ -43,6 +43,7 @@ def trace(
     from results.goodput.stored import without_probes
     from results.traces.file import write_trace
     from results.traces.recording import has_recorded, make_trace
+    from workloads import LABELLED
 
     # neither prompts asked for quality alone nor probes are a load of their own
     run = without_quality(results.load(directory))
@@ -54,6 +55,9 @@ def trace(
     chosen = _with_options(chosen, option or [], directory)
     chosen = _one(chosen, "load", lambda s: s.record.trial.load.label(), load, directory)
     chosen = _one(chosen, "model", lambda s: s.record.trial.model.name, model, directory)
+    if labelled := {s.record.trial.workload.name for s in chosen}.intersection(LABELLED):
+        name = min(labelled)
+        raise UserError(f"{directory}: answers to {name} are labels; expected a run of text")
     latest = _latest(chosen)
     if len(latest) < len(chosen):
         print(

@@ -31,22 +31,16 @@ Margins = Mapping[tuple[str, int], float]
 
 @dataclass(slots=True)
 class Given:
-    """One distinct answer to one request, and how many trials of each variant gave it.
-
-    Where a server told no token ids, answers are told apart by their text.
-    """
+    """One distinct answer to one request, and how many trials of each variant gave it."""
 
     tokens: np.ndarray
+    has_ids: bool
+    """Whether every token's id is known; if not, and for labels, the text tells answers apart."""
     text: str | None
     finished: str | None
     error: str | None
     scores: dict[str, float]
     trials: Counter[int] = field(default_factory=Counter)
-
-    @property
-    def has_ids(self) -> bool:
-        """Whether every token's id is known."""
-        return not (self.tokens == UNKNOWN_TOKEN).any()
 
     @property
     def is_whole(self) -> bool:
@@ -81,18 +75,21 @@ class Answers:
 
     def add(self, variant: Variant, requests: RequestArrays) -> None:
         """Count the answers of one trial; texts are kept for answers not seen before."""
-        texts, errors = requests.texts.to_pylist(), requests.errors.to_pylist()
+        labels, errors = requests.labels, requests.errors.to_pylist()
+        texts = requests.texts.to_pylist() if labels is None else list(labels)
         start, ids = requests.token_start, requests.token_ids
         for row, request_id in enumerate(requests.ids):
             tokens, finished = ids[start[row] : start[row + 1]], requests.finished[row]
             content = tokens.tobytes() + (finished or "").encode()
-            if (tokens == UNKNOWN_TOKEN).any():
+            is_label = labels is not None and texts[row] is not None
+            has_ids = not (is_label or (tokens == UNKNOWN_TOKEN).any())
+            if not has_ids:
                 content += (texts[row] or "").encode()
             answers = self.given.setdefault(request_id, {})
             one = answers.get(content)
             if one is None:
                 scores = {n: float(v[row]) for n, v in requests.scores.items() if v[row] == v[row]}
-                one = Given(tokens.copy(), texts[row], finished, errors[row], scores)
+                one = Given(tokens.copy(), has_ids, texts[row], finished, errors[row], scores)
                 answers[content] = one
             one.trials[variant.index] += 1
 
@@ -292,7 +289,9 @@ def _text(one: Given) -> str:
 
 
 def _facts(one: Given) -> str:
-    facts = [counted(len(one.tokens), "token"), one.finished or "unfinished"]
+    is_label = not (one.has_ids or len(one.tokens))
+    count = "label" if is_label else counted(len(one.tokens), "token")
+    facts = [count, one.finished or "unfinished"]
     if one.finished == "error":
         facts[-1] = "error: " + visible(clipped(one.error or "no reason given", 300))
     for name, value in one.scores.items():

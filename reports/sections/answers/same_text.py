@@ -17,11 +17,11 @@ from results.compare.pairing import variant as identity
 
 _NOTE = (
     "Over all workloads, loads and repeats of one machine and its settings. Equal answers have the "
-    "same token ids, with the 95% interval over different prompts; the noise floor is the share at "
-    "which the reference equals itself in another repeat. A margin is the reference's top-2 logit "
-    "margin where the texts part (a variant of it with margins: true records them). Sampled text "
-    "of engines that draw otherwise is compared as a distribution: next tokens after the "
-    "beginnings that both reached."
+    "same token ids, or the same label, with the 95% interval over different prompts; the noise "
+    "floor is the share at which the reference equals itself in another repeat. A margin is the "
+    "reference's top-2 logit margin where the texts part (a variant of it with margins: true "
+    "records them). Sampled text of engines that draw otherwise is compared as a distribution: "
+    "next tokens after the beginnings that both reached."
 )
 _NAMED = 3
 """Backends of one verdict that stand in the line of the section."""

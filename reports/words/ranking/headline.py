@@ -99,10 +99,10 @@ def _race(
     found = [(s, v) for v in rivals if (s := speed(groups[v.index], metric)) is not None]
     faster = [(s, v) for s, v in found if s.is_faster]
     over = _over(common, cells, len(sound), len(rivals))
+    costs = {v.index: _cost(race, v, c, quality) for v in rivals if (c := groups[v.index])}
     if not found:
         none = f"No speed-up over {race.name} could be computed: {_why_none(race, cells)}."
-        return label_rates.finding([*chain(*groups.values())], race.name) or none
-    costs = {v.index: _cost(race, v, groups[v.index], quality) for _, v in found}
+        return label_rates.finding([*chain(*groups.values())], race.name, costs) or none
     if not faster:
         return _nobody(race, found, groups, over, costs) + doubt
     kept = [(s, v) for s, v in faster if not costs[v.index]]

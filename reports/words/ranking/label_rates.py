@@ -3,7 +3,8 @@ between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from reports.cells import Cell
 from reports.numbers import counted, interval, ratio
@@ -93,9 +94,14 @@ def clause(cells: Sequence[Cell]) -> str:
     return "; ".join(filter(None, (text, _doubt(used))))
 
 
-def finding(cells: Sequence[Cell], name: str) -> str:
+def finding(
+    cells: Sequence[Cell], name: str, costs: Mapping[int, str] = MappingProxyType({})
+) -> str:
     """A sentence or two over the cells of all that are compared with the reference, whose name is
-    given; empty without a cell to compare."""
+    given, and one for each whose labels are not as good; empty without a cell to compare.
+
+    `costs`: by variant what it does to answers, empty where they are as good.
+    """
     used, what = _used(cells), f"Labels per second over {name}'s:"
     if len({ratio(cell.value(OVER_REFERENCE) or 0.0) for cell in used}) == 1:
         whose = ", ".join(dict.fromkeys(cell.variant.label for cell in used))
@@ -103,7 +109,9 @@ def finding(cells: Sequence[Cell], name: str) -> str:
         what = f"Labels per second of {whose} over {name}'s{repeats}:"
     told = extremes(what, compared(cells), OVER_REFERENCE, ratio, "×", _place)
     doubt = "" if are_void(cells) else _doubt(used)
-    return f"{told} {doubt[:1].upper()}{doubt[1:]}." if doubt else told
+    told += f" {doubt[:1].upper()}{doubt[1:]}." * bool(doubt)
+    worse = {c.variant.label: cost for c in compared(cells) if (cost := costs.get(c.variant.index))}
+    return told + "".join(f" {who}:{cost[:2].lower()}{cost[2:]}" for who, cost in worse.items())
 
 
 def _place(cell: Cell) -> str:

@@ -15,6 +15,7 @@ from harness.core.nouns import REPLAYED, BackendInfo, FinishReason, Generation, 
 from results.store.columns import from_table, to_table
 from results.store.folder import Store
 from results.traces.file import read_trace
+from tests.support.results.label_runs import label_run
 from tests.support.results.make_trials import generation, trial
 
 EXITS = {"exit_layers": [2, 4], "gamma": [0.5, 0.7]}
@@ -156,6 +157,13 @@ def test_a_replay_is_never_traced(tmp_path: Path) -> None:
     stored(tmp_path, replace(one, backend=replace(one.backend, provenance=REPLAYED)))
     with pytest.raises(UserError, match="no trial in it that ended well and decided for itself"):
         traced(tmp_path)
+
+
+def test_labels_are_no_answers_to_trace(tmp_path: Path) -> None:
+    """All of its requests ended well, though none has a token."""
+    label_run(tmp_path)
+    with pytest.raises(UserError, match="answers to sentiment are labels; expected a run of text"):
+        traced(tmp_path, "--backend", "classifier")
 
 
 def test_decisions_are_stored_and_read(tmp_path: Path) -> None:

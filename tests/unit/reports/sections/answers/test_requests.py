@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from harness.core.nouns import UNKNOWN_TOKEN, Generation, Load, Model, Trial, TrialRecord, Workload
+from harness.core.nouns import (
+    UNKNOWN_TOKEN,
+    Generation,
+    Label,
+    Load,
+    Model,
+    Trial,
+    TrialRecord,
+    Workload,
+)
 from reports.sections.answers.requests import SHOWN, Answers, ShownRequest, items
 from reports.variants import NamedOptions, Variant, variants
 from results.metrics.arrays import from_record
@@ -29,6 +38,12 @@ def _trial(given: Mapping[str, tuple[list[int], str | None]], finished: Any = "s
     texts = {i: text for i, (_, text) in given.items() if text is not None}
     record = TrialRecord("k", trial, {}, "ok", generations=generations, texts=texts)
     return from_record(record)
+
+
+def _labelled(name: str) -> Any:
+    trial = Trial("x", {}, Model("m"), Workload("w"), Load("closed", concurrency=1), 1, 8)
+    one = Generation("r", 0, 0, 0, [1], [0], [], "stop", label=Label(name, 0.9))
+    return from_record(TrialRecord("k", trial, {}, "ok", generations=[one]))
 
 
 def _items(*trials: tuple[Variant, Any]) -> list[ShownRequest]:
@@ -62,6 +77,18 @@ def test_answers_without_token_ids_are_compared_as_text() -> None:
     assert (same.divergence, same.rest) == ("", None)
     assert other.divergence == "Differs from the reference's answer (character 4); marked below."
     assert other.rest == "d"
+
+
+def test_labels_are_told_apart_by_name() -> None:
+    """They have no tokens: without their names all of them are one answer."""
+    (item,) = _items(*((v, _labelled(n)) for v, n in ((REFERENCE, "good"), (OTHER, "bad"))))
+    assert item.verdict == "differs: fast"
+    assert [(answer.text, answer.facts) for answer in item.answers] == [
+        ("good", "label, stop"),
+        ("bad", "label, stop"),
+    ]
+    (item,) = _items((REFERENCE, _labelled("good")), (OTHER, _labelled("good")))
+    assert item.verdict == "same answer from all"
 
 
 def test_a_different_answer_is_marked_at_the_first_differing_token_and_character() -> None:

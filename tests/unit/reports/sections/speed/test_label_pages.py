@@ -71,11 +71,18 @@ def test_the_terminal_shows_labels_a_second(rows: list[dict[str, Any]]) -> None:
     shown = [row[list(found.headings).index("labels/s")] for row in found.tables[0].rows]
     assert shown == ["125", "250", "167"]
     assert "tok/s" not in found.headings
+    failed = {**rows[0], "request_per_s": None}
+    assert "labels/s" in fitted([*rows, failed]).headings, "it has no rate of either"
     text = {**rows[0], "model": "demo", "output_tok_per_s": 2.0}
     mixed = fitted([*rows, text])
     shown = [table.rows[0][list(mixed.headings).index("tok/s")] for table in mixed.tables]
     assert shown == ["125", "2"]
     assert "tok/s: of answers that are labels, labels/s" in mixed.notes
+
+
+def test_a_narrow_terminal_leaves_out_what_labels_cannot_have(rows: list[dict[str, Any]]) -> None:
+    shown = fitted(rows, 60).headings
+    assert list(shown) == ["backend", "same", "labels/s", "TTFT ms", "valid"]
 
 
 def test_throughput_is_labels_a_second(seen: Overview) -> None:
@@ -156,6 +163,7 @@ def test_the_verdict_is_over_the_references_labels_a_second(seen: Overview) -> N
         "labels per second over the reference's, in brackets the range of the repeats; 1 cell"
     )
     assert early.interval == "[2.00, 2.00]"
+    assert early.answers_caption == "all labels equal, the reference with itself 100%"
     assert early.sentence.startswith("2.00× the reference's labels per second [2.00, 2.00]; ")
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.core.nouns import Load
 from reports.cells import overview
+from reports.words.quality import AnswerQuality, TaskQuality
 from reports.words.ranking.headline import headline
 from reports.words.verdict import VerdictLine, verdicts
+from results.compare.judged import PairedScores
 from tests.support.results.label_runs import CLASSIFIERS, MadeUpClassifier, label_run
 
 ONE = (Load("closed", concurrency=1),)
@@ -74,3 +77,25 @@ def test_all_that_tie_are_named(tmp_path: Path) -> None:
 def test_doubtful_cells_are_counted(tmp_path: Path) -> None:
     first, _ = told(tmp_path, (1.0, 1.2, 1.4), rivals=(EARLY, PATIENT))
     assert first.endswith("[1.43, 2.00]). No clear difference in 1 of 2 cells.")
+
+
+def test_labels_that_are_not_as_good_are_named_behind_their_rate(tmp_path: Path) -> None:
+    """Half of the early labels are other ones, and wrong; those of patience are all the same."""
+    seen = overview(label_run(tmp_path, classifiers=CLASSIFIERS))
+    others = [
+        replace(cell, metrics={**cell.metrics, "consistency_ratio": 0.5})
+        if cell.variant.name == EARLY.name
+        else cell
+        for cell in seen.cells
+    ]
+    scores = PairedScores(1.0, 0.5, 24, "worse", 0)
+    judged = {1: AnswerQuality([TaskQuality("sentiment (bundled)", "accuracy", scores)])}
+    rate = headline(seen.cells, seen.variants, "", judged)
+    assert headline(others, seen.variants, "", judged) == (
+        f"{rate} classifier-early-exit: its answers are worse than the reference's: "
+        "sentiment (bundled) accuracy 1.00 → 0.500."
+    )
+    assert headline(others, seen.variants, "") == (
+        f"{rate} classifier-early-exit: it came with different answers to 50.0% of the requests, "
+        "and no task score says what that costs."
+    )
