@@ -220,7 +220,7 @@ def _answers(side: _Side) -> tuple[str, str, str]:
         return "same", "good", f"all {what} equal{beside}"
     if keeps_answers(side.cells):
         return "same up to noise", "good", f"{percent(share)}% same{beside}"
-    over = f" over {len(side.cells)} cells" if len(side.cells) > 1 else ""
+    over = f" on average over {len(side.cells)} cells" if len(side.cells) > 1 else ""
     text = f"{percent(share)}% the reference's{over}{beside}"
     if side.race is not None and side.race.speedup != "speedup" and side.race.keeps(side.cells):
         return f"{side.race.name}'s", "good", text

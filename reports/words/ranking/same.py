@@ -51,7 +51,8 @@ def answer_words(
     if share == 1:
         return SAME_ANSWERS
     if not keeps_answers(cells, metric):
-        return f"different answers to {percent(1 - share)}% of the requests"
+        mean = " on average" if len(cells) > 1 else ""
+        return f"different answers to {percent(1 - share)}% of the requests{mean}"
     text = _judged(cells, metric)
     if text is None:
         return f"answers that differ no more than {other}'s own from repeat to repeat"
