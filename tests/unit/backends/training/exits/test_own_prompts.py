@@ -57,6 +57,7 @@ def test_exported_conversations_are_prompts_too(tmp_path: Path) -> None:
     [
         (ExitRecipe("", (1,), ("jsonl",)), "jsonl is of your own prompts; expected their file"),
         (ExitRecipe("", (1,), ("synthetic",), source="x"), "unknown workload 'synthetic'"),
+        (ExitRecipe("", (1,), ("My.JSONL",)), "of your own: --workload jsonl --source My.JSONL"),
         (ExitRecipe("", (1,), ("jsonll",), source="x"), "did you mean 'jsonl'?"),
         (ExitRecipe("", (1,), ("gsm8k",), max_new_tokens=1), "--max-new-tokens: expected at least"),
     ],
