@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def load_tokenizer(directory: Path) -> Any:
     except Exception as error:  # the tokenizers library raises a bare Exception
         raise UserError(f"{directory / 'tokenizer.json'}: {one_line(error)}") from None
     _check_chat_template(directory, tokenizer)
+    # transformers warns of longer texts, which is for the model's positions to say
+    tokenizer.model_max_length = sys.maxsize
     return tokenizer
 
 

@@ -105,6 +105,20 @@ def test_text_needs_a_tokenizer(folder: Path) -> None:
         models.load_tokenizer(folder)
 
 
+def test_a_text_longer_than_the_tokenizer_s_own_limit_is_no_warning(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import tokenization_utils_base as transformers_own
+
+    path = folder / "tokenizer_config.json"
+    about = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(about | {"model_max_length": 2}))
+    told: list[str] = []
+    monkeypatch.setattr(transformers_own.logger, "warning", told.append)
+    assert len(models.load_tokenizer(folder).encode("return x , y . z")) > 2
+    assert told == []
+
+
 def test_a_served_model_needs_no_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     assert models.resolve(Model(str(folder)), weights=False) == folder
