@@ -243,6 +243,13 @@ def check_files(directory: Path, weights: bool = True) -> None:
     """Raise `UserError` for a checkpoint folder that lacks its configuration, or one of whose
     weights' files is missing or cut short."""
     if not (directory / "config.json").is_file():
+        adapter = directory / "adapter_config.json"
+        if adapter.is_file():
+            base = read_json(adapter).get("base_model_name_or_path")
+            raise UserError(
+                f"model folder {directory}: an adapter of {base}: merge it into its base model "
+                "(peft's merge_and_unload), or name that"
+            )
         raise UserError(f"model folder {directory}: config.json is missing")
     if not weights:
         return

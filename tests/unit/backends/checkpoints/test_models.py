@@ -52,6 +52,14 @@ def test_local_folder(folder: Path) -> None:
 Spoil = Callable[[Path], object]
 SPOILED: list[tuple[str, Spoil]] = [
     ("config.json is missing", lambda f: (f / "config.json").unlink()),
+    (
+        "an adapter of a/b: merge it into its base model (peft's merge_and_unload), or name that",
+        lambda f: (
+            (f / "config.json")
+            .rename(f / "adapter_config.json")
+            .write_text('{"base_model_name_or_path": "a/b"}')
+        ),
+    ),
     ("no *.safetensors", lambda f: (f / "model.safetensors").unlink()),
     (
         "only pytorch_model.bin: pickled weights are not read",
