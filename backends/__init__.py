@@ -201,5 +201,6 @@ def _check_family(name: str, model_dir: Path, families: Collection[str]) -> None
     if found not in families:
         raise UserError(
             f"backend '{name}': {model_dir / 'config.json'}: architecture "
-            f"{found or '(none named)'} is not one that it takes; {nearest(str(found), families)}"
+            f"{found or '(none named)'} is not one that it takes; expected one of: "
+            f"{', '.join(sorted(families))}"  # none is near: it is no typing error
         )

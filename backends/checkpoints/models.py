@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def load_tokenizer(directory: Path) -> Any:
     except Exception as error:  # the tokenizers library raises a bare Exception
         raise UserError(f"{directory / 'tokenizer.json'}: {one_line(error)}") from None
     _check_chat_template(directory, tokenizer)
+    # transformers warns of longer texts, which is for the model's positions to say
+    tokenizer.model_max_length = sys.maxsize
     return tokenizer
 
 
@@ -240,6 +243,13 @@ def check_files(directory: Path, weights: bool = True) -> None:
     """Raise `UserError` for a checkpoint folder that lacks its configuration, or one of whose
     weights' files is missing or cut short."""
     if not (directory / "config.json").is_file():
+        adapter = directory / "adapter_config.json"
+        if adapter.is_file():
+            base = read_json(adapter).get("base_model_name_or_path")
+            raise UserError(
+                f"model folder {directory}: an adapter of {base}: merge it into its base model "
+                "(peft's merge_and_unload), or name that"
+            )
         raise UserError(f"model folder {directory}: config.json is missing")
     if not weights:
         return

@@ -21,6 +21,8 @@ from harness.cli.training.common import (
     Rows,
     Source,
     TrainedModel,
+    WorkloadOption,
+    workload_options,
 )
 
 train_app = typer.Typer(
@@ -73,6 +75,7 @@ def train_sublayers(
     out: Annotated[Path, typer.Option(help="Folder for the set, written at the end.")],
     source: Source = "bundled",
     rows: Annotated[int, typer.Option(help="Of each workload.")] = 4,
+    workload_option: WorkloadOption = None,
     iterations: Annotated[int, typer.Option(help="Sets to try.")] = 200,
     drafts: Annotated[int, typer.Option(help="Most of a verification.")] = 12,
     threshold: Annotated[
@@ -88,13 +91,15 @@ def train_sublayers(
     from backends.training.sublayers import search
     from harness.cli.calibrate import chosen_dtype
 
+    names = [name.strip() for name in workload.split(",")]
     found = search.find_sublayers(
         model,
-        [name.strip() for name in workload.split(",")],
+        names,
         out,
         progress=sublayer_display.printer(),
         source=source,
         rows=rows,
+        workload_options=workload_options(workload_option, names),
         iterations=iterations,
         drafts=drafts,
         threshold=threshold,
@@ -113,6 +118,7 @@ def train_eagle(
     drafts: Annotated[int, typer.Option(help="Drafts in a row to train for.")] = 3,
     source: Source = "bundled",
     rows: Rows = None,
+    workload_option: WorkloadOption = None,
     epochs: Epochs = 12,
     lr: Rate = 2e-3,
     batch: Batch = 32,
@@ -134,6 +140,7 @@ def train_eagle(
         drafts=drafts,
         source=source,
         rows=rows,
+        workload_option=workload_option,
         epochs=epochs,
         rate=lr,
         batch=batch,
@@ -152,6 +159,7 @@ def train_medusa(
     drafts: Annotated[int, typer.Option(help="Heads, one for each draft.")] = 3,
     source: Source = "bundled",
     rows: Rows = None,
+    workload_option: WorkloadOption = None,
     epochs: Epochs = 12,
     lr: Rate = 2e-3,
     batch: Batch = 32,
@@ -170,6 +178,7 @@ def train_medusa(
         drafts=drafts,
         source=source,
         rows=rows,
+        workload_option=workload_option,
         epochs=epochs,
         rate=lr,
         batch=batch,
@@ -217,13 +226,21 @@ def _train_labels(
     print("\n".join(labels_display.report_lines(report)))
 
 
-def _train_drafts(kind: str, model: str, workload: str, out: Path, **choices: Any) -> None:
+def _train_drafts(
+    kind: str,
+    model: str,
+    workload: str,
+    out: Path,
+    workload_option: list[str] | None,
+    **choices: Any,
+) -> None:
     from backends.training.drafts import display as drafts_display
     from backends.training.drafts import train as drafts
     from backends.training.exits import display as exit_display
 
     names = [name.strip() for name in workload.split(",")]
     shown = exit_display.printer("KL")
+    choices["workload_options"] = workload_options(workload_option, names)
     report = drafts.train_drafts(kind, model, names, out, progress=shown, **choices)
     print("\n".join(drafts_display.report_lines(report)))
 

@@ -121,7 +121,10 @@ def build_cache(
     taps = [*layers, backbone.architecture.layers]
     used = [(prompt, answer) for prompt, answer in pairs if len(answer) > 1]
     if not used:
-        raise UserError(f"no {name} rows: every answer of the model is a single token")
+        raise UserError(
+            f"all {len(pairs)} {name} answers of the model are a single token; take more --rows, "
+            "in another folder"
+        )
     starts = [0]
     for prompt, answer in used:
         starts.append(starts[-1] + len(answer) - 1 + (len(prompt.ids) if whole else 0))

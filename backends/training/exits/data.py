@@ -16,6 +16,7 @@ from harness.core.files import sha256, user_path
 from harness.core.names import BUNDLED, HUB
 from harness.core.nouns import Workload, canonical_json
 from workloads import OWN, workload_info
+from workloads.chat import chat_of
 from workloads.datasets import Row
 from workloads.measured import answer_bound, answer_length, load_rows
 from workloads.prompts import encode_prompt
@@ -52,14 +53,16 @@ def read_prompts(
     bounds its answer has no longer one.
 
     Raises:
-        UserError: for a source without enough rows, or when fewer than two rows fit.
+        UserError: for a source without enough rows, for an option `chat` that the model's template
+            does not read, or when fewer than two rows fit.
     """
     prompts: list[TrainPrompt] = []
     for name in recipe.workloads:
         limit = limits.get(name, workload_info(name).answer_tokens)
         rows = _train_rows(recipe, name, tokenizer)
-        cut = _options(recipe, name).get("max_article_tokens")
-        encoded = [(row, encode_prompt(tokenizer, name, row.data, cut)) for row in rows]
+        asked = _train_workload(recipe, name)
+        cut, chat = asked.options.get("max_article_tokens"), chat_of(asked)
+        encoded = [(row, encode_prompt(tokenizer, name, row.data, cut, chat)) for row in rows]
         kept = [
             (row, ids, most)
             for row, ids in encoded

@@ -22,6 +22,7 @@ from harness.core.errors import UserError, nearest
 from harness.core.files import only_writer, remove_stale
 from workloads import OWN, WORKLOADS
 from workloads.own.rows import NO_FILE
+from workloads.readers import SUFFIXES
 
 STATE = "state"
 """Subfolder of a run under way: its recipe, answers, hidden states and optimizer."""
@@ -88,6 +89,10 @@ def check_recipe(recipe: ExitRecipe) -> None:
     """Raise `UserError` for values that no training can use; the layers are checked elsewhere."""
     known = (*WORKLOADS, *FROM_FILES)
     for number, name in enumerate(recipe.workloads):
+        if name.lower().endswith(SUFFIXES):
+            raise UserError(
+                f"--workload: '{name}' is a file of your own: --workload jsonl --source {name}"
+            )
         if name not in known:
             raise UserError(f"--workload: unknown workload '{name}'; {nearest(name, known)}")
         if name in FROM_FILES and recipe.source in NO_FILE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ class SublayerRecipe:
     dtype: str = "float32"
     revision: str | None = None
     """Of a hub id."""
+    workload_options: Mapping[str, Mapping[str, Any]] | None = None
+    """As `ExitRecipe` has them."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, as JSON holds them."""
@@ -43,6 +46,7 @@ class SublayerRecipe:
             *("", (), self.workloads, "sublayers", self.source, rows),
             seed=self.seed,
             held_out=HELD_OUT / (1 + HELD_OUT),
+            workload_options=self.workload_options,
         )
 
 

@@ -28,7 +28,8 @@ NOT_BY_ITSELF = ("http", "scripted")
 """Backends that are run only when they are named."""
 LIBRARIES = (("vllm", "vllm"), ("", "torch"))
 """By the beginning of a backend's name, the library without which it cannot run."""
-
+DRAFTS_BY_TEXT = {"speculative": "prompt_lookup", "vllm-speculative": "ngram"}
+"""By backend, the method for models for which no draft model is bundled: it needs none."""
 
 CACHING: Mapping[str, bool | str] = {"true": True, "none": "none"}
 OF_SERVERS: Mapping[str, str] = {
@@ -49,7 +50,11 @@ def quick(
         ),
     ],
     backend: Annotated[
-        str | None, typer.Option(help="Names, by commas; by default all that run the model here.")
+        str | None,
+        typer.Option(
+            help="Names, by commas; by default all that run the model here. Those that speculate "
+            "draft from the text on a model of your own."
+        ),
     ] = None,
     url: Annotated[
         str | None,
@@ -132,8 +137,14 @@ def _parsed(model: str, workload: str, content: dict[str, Any]) -> Experiment:
     from harness.cli import wiring
     from harness.experiment.config import parse_experiment
 
-    if not content["backends"]:
-        content["backends"] = list(_all_that_run(model, content["workloads"][0]))
+    if content["backends"]:
+        content["backends"] = [_suited(entry, model) for entry in content["backends"]]
+    else:
+        content["backends"] = _all_that_run(model, content["workloads"][0])
+    for entry in content["backends"]:
+        if "method" in entry:
+            told = "for this model no draft model is bundled"
+            print(f"{entry['name']}: method {entry['method']}, as {told}", file=sys.stderr)
     names = [entry["name"] for entry in content["backends"]]
     content["reference"] = next((name for name in REFERENCES if name in names), names[0])
     # checked first: a digest is of numbers that are some
@@ -233,8 +244,9 @@ def _all_that_run(model: str, workload: str | dict[str, str]) -> list[dict[str, 
             continue
         try:
             _check_library(name)
-            backends.warnings(name, Model(model), {})
-            found.append({"name": name})
+            entry = _suited({"name": name}, model)
+            backends.warnings(name, Model(model), {k: v for k, v in entry.items() if k != "name"})
+            found.append(entry)
         except UserError as error:
             reasons.append(by_backend(name, error))
     if not found:
@@ -242,6 +254,24 @@ def _all_that_run(model: str, workload: str | dict[str, str]) -> list[dict[str, 
     for reason in reasons:
         print(f"left out: {reason}", file=sys.stderr)
     return sorted(found, key=lambda one: _rank(one["name"]))
+
+
+def _suited(entry: dict[str, Any], model: str) -> dict[str, Any]:
+    """A backend with what it needs on a model for which nothing is bundled. Raises `UserError`."""
+    from backends.checkpoints import models
+    from harness.core.nouns import Model
+
+    name = entry["name"]
+    if name not in ("adadecode", *DRAFTS_BY_TEXT):
+        return entry
+    if models.is_demo(models.resolve(Model(model), weights=False)):
+        return entry
+    if name == "adadecode":
+        raise UserError(
+            f"backend '{name}': for this model no heads are bundled; an experiment file names some "
+            "that 'decodebench train heads' made, quick does not"
+        )
+    return entry | {"method": DRAFTS_BY_TEXT[name]}
 
 
 def _check_library(backend: str) -> None:

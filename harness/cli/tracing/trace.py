@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -120,8 +120,13 @@ def _with_options(
         found = [s for s in found if _text(s.record.trial.options.get(name)) == value]
     variants = {canonical_json(to_json(s.record.trial.options)): s for s in found}
     if len(variants) > 1:
-        every = variants.values()
-        told = "; ".join(_telling(s.record.trial.options, every) for s in every)
+        every = [s.record.trial.options for s in variants.values()]
+        any_recorded = any(options.get("record") for options in every)
+        told = "; ".join(
+            _telling(options, every)
+            + (" (not recorded)" if any_recorded and not options.get("record") else "")
+            for options in every
+        )
         raise UserError(f"{directory}: several variants; give --option NAME=VALUE: {told}")
     return list(found)
 
@@ -136,9 +141,8 @@ def _check_option(name: str, found: Sequence[StoredTrial]) -> None:
         raise UserError(f"--option: no option '{name}'; {nearest(name, known)}")
 
 
-def _telling(options: Any, all_: Iterable[StoredTrial]) -> str:
+def _telling(options: Any, others: Sequence[Any]) -> str:
     """The options of a variant in which the variants differ."""
-    others = [other.record.trial.options for other in all_]
     names = sorted({name for other in others for name in other})
     told = [n for n in names if len({canonical_json(to_json(o.get(n))) for o in others}) > 1]
     return " ".join(f"{name}={_text(options.get(name))}" for name in told)

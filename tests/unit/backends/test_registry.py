@@ -56,7 +56,10 @@ def test_the_contract_is_kept(name: str) -> None:
             {"architectures": ["GPT2LMHeadModel"]},
             "architecture GPT2LMHeadModel is not one that it takes; expected",
         ),
-        ({"architectures": ["LlamaForCausalML"]}, "did you mean 'LlamaForCausalLM'?"),
+        (
+            {"architectures": ["Qwen2MoeForCausalLM"]},
+            "Qwen2MoeForCausalLM is not one that it takes; expected one of: LlamaForCausalLM, Mist",
+        ),
         ({"architectures": []}, "architecture (none named) is not"),
         ({"sliding_window": 64}, "sliding_window: is 64; expected full attention"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantised weights are not read"),

@@ -52,6 +52,14 @@ def test_local_folder(folder: Path) -> None:
 Spoil = Callable[[Path], object]
 SPOILED: list[tuple[str, Spoil]] = [
     ("config.json is missing", lambda f: (f / "config.json").unlink()),
+    (
+        "an adapter of a/b: merge it into its base model (peft's merge_and_unload), or name that",
+        lambda f: (
+            (f / "config.json")
+            .rename(f / "adapter_config.json")
+            .write_text('{"base_model_name_or_path": "a/b"}')
+        ),
+    ),
     ("no *.safetensors", lambda f: (f / "model.safetensors").unlink()),
     (
         "only pytorch_model.bin: pickled weights are not read",
@@ -103,6 +111,20 @@ def test_text_needs_a_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     with pytest.raises(UserError, match=r"tokenizer\.json is missing"):
         models.load_tokenizer(folder)
+
+
+def test_a_text_longer_than_the_tokenizer_s_own_limit_is_no_warning(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import tokenization_utils_base as transformers_own
+
+    path = folder / "tokenizer_config.json"
+    about = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(about | {"model_max_length": 2}))
+    told: list[str] = []
+    monkeypatch.setattr(transformers_own.logger, "warning", told.append)
+    assert len(models.load_tokenizer(folder).encode("return x , y . z")) > 2
+    assert told == []
 
 
 def test_a_served_model_needs_no_weights(folder: Path) -> None:

@@ -158,6 +158,12 @@ def test_prompts_of_an_earlier_calibration_are_left_out(engines: Opener, tmp_pat
             read(replace(asked, without=(str(tmp_path / name),)))
 
 
+def test_the_option_chat_is_asked() -> None:
+    plain = settings("bundled", 5)
+    asked = replace(plain, workload_options={"gsm8k": {"chat": {"template": "none"}}})
+    assert not {prompt.ids for prompt in read(plain)} & {prompt.ids for prompt in read(asked)}
+
+
 def test_the_bundled_calibration_met_no_row_of_the_training() -> None:
     path = find_calibration("auto", "classifier", DEMO)
     assert path is not None

@@ -135,7 +135,7 @@ REFUSED = [
         "sliding_window: is 4096; expected full attention",
     ),
     (LLAMA, {"architectures": ["GPT2LMHeadModel"]}, "architectures: GPT2LMHeadModel is not supp"),
-    (LLAMA, {"architectures": ["LlamaForCausalML"]}, "did you mean LlamaForCausalLM?"),
+    (LLAMA, {"architectures": ["Qwen2MoeForCausalLM"]}, "expected one of LlamaForCausalLM, Mis"),
     (LLAMA, {"architectures": None}, "architectures: none named is not supported; expected one of"),
     (LLAMA, {"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "rope_type: is 'yarn'; expected"),
     (LLAMA, {"rope_parameters": {"rope_type": "dynamic"}}, "one of default, linear, llama3"),

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from backends.checkpoints import models
-from backends.training.exits.data import read_prompts
+from backends.training.exits.data import prompts_checksum, read_prompts
 from backends.training.exits.recipe import STATE, ExitRecipe, check_recipe
 from harness.core.errors import UserError
+from harness.core.nouns import Load, Model, Trial, Workload
 from tests.support.engine.tiny_heads import StandInKillError, killer, train
+from workloads.measured import load_prompts, load_rows, rows_checksum
 from workloads.prompts import encode_prompt
 
 
@@ -55,6 +57,7 @@ def test_exported_conversations_are_prompts_too(tmp_path: Path) -> None:
     [
         (ExitRecipe("", (1,), ("jsonl",)), "jsonl is of your own prompts; expected their file"),
         (ExitRecipe("", (1,), ("synthetic",), source="x"), "unknown workload 'synthetic'"),
+        (ExitRecipe("", (1,), ("My.JSONL",)), "of your own: --workload jsonl --source My.JSONL"),
         (ExitRecipe("", (1,), ("jsonll",), source="x"), "did you mean 'jsonl'?"),
         (ExitRecipe("", (1,), ("gsm8k",), max_new_tokens=1), "--max-new-tokens: expected at least"),
     ],
@@ -95,3 +98,23 @@ def test_rows_are_chosen_and_cut_as_in_an_experiment() -> None:
     wrong = {"gsm8k": {"max_article_tokens": 20}}
     with pytest.raises(UserError, match="option 'max_article_tokens' is for cnn_dailymail and xs"):
         read_prompts(replace(whole, workload_options=wrong), tokenizer, 4096)
+
+
+def test_chats_are_written_as_an_experiment_asks_them(tmp_path: Path) -> None:
+    tokenizer = models.load_tokenizer(models.BUNDLED["demo"])
+    tokenizer.chat_template = "{{ messages[-1].content }}{% if brief %} Be brief.{% endif %}"
+    source = str(own_prompts(tmp_path / "own.jsonl"))
+    plain = ExitRecipe("", (1,), ("jsonl",), source=source, rows=8)
+    options = {"chat": {"template_kwargs": {"brief": True}}}
+    recipe = replace(plain, workload_options={"jsonl": options})
+    own = Workload("jsonl", source, 8, options)
+    own = replace(own, checksum=rows_checksum(own, load_rows(own, 0, 8, tokenizer)))
+    trial = Trial("scripted", {}, Model("m"), own, Load("closed", concurrency=1), 8, 8)
+    asked = [list(prompt.token_ids) for prompt in load_prompts(trial, tokenizer)]
+    found = read_prompts(recipe, tokenizer, 4096)
+    assert [prompt.ids for prompt in found] == asked
+    assert tokenizer.decode(asked[0]).endswith(" Be brief.")
+    assert prompts_checksum(found) != prompts_checksum(read_prompts(plain, tokenizer, 4096))
+    options["chat"] = {"template_kwargs": {"breif": True}}
+    with pytest.raises(UserError, match="does not read 'breif'; did you mean 'brief'"):
+        read_prompts(recipe, tokenizer, 4096)

@@ -136,8 +136,8 @@ def test_states_larger_than_the_disk_are_refused(
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     with pytest.raises(UserError, match=r"need 0\.0 GB and 0\.0 GB are free; fewer --rows"):
         build_cache(tmp_path, "x", backbone, (2,), pairs_of([(5, 4)]), lambda done: True)
-    with pytest.raises(UserError, match="every answer of the model is a single token"):
-        build_cache(tmp_path, "x", backbone, (2,), pairs_of([(5, 1)]), lambda done: True)
+    with pytest.raises(UserError, match="all 1 held-out answers of the model are a single token; "):
+        build_cache(tmp_path, "held-out", backbone, (2,), pairs_of([(5, 1)]), lambda done: True)
 
 
 def test_a_selection_takes_whole_answers_of_the_workloads_in_turn() -> None:

@@ -133,6 +133,18 @@ def test_several_of_a_kind_have_to_be_told_apart(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "t").settings["gamma"] == [0.5, 0.7]
 
 
+def test_variants_that_recorded_nothing_are_marked(tmp_path: Path) -> None:
+    stored(
+        tmp_path,
+        record("adadecode", gamma=0.5),
+        record("adadecode", gamma=0.7, record=True, recorded=True),
+    )
+    with pytest.raises(UserError, match="several variants") as raised:
+        traced(tmp_path)
+    told = str(raised.value).partition("NAME=VALUE: ")[2].split("; ")
+    assert sorted(told) == ["gamma=0.5 record=null (not recorded)", "gamma=0.7 record=true"]
+
+
 def test_what_ran_before_the_experiment_was_changed_is_left_out(tmp_path: Path) -> None:
     """The store keeps it, and it has the same repeats."""
     now = record("adadecode", recorded=True)

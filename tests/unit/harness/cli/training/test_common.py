@@ -47,6 +47,15 @@ def test_a_seed_that_no_generator_takes_is_refused_before_anything(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("command", ["heads", "classifier", "sublayers", "eagle", "medusa"])
+def test_every_training_on_answers_takes_options_of_its_workloads(
+    command: str, tmp_path: Path
+) -> None:
+    asked = ("--model", "demo", "--workload", "xsum", "--out", "out")
+    line = refused("train", command, *asked, "--workload-option", "xsun.split=x", cwd=tmp_path)
+    assert "--workload-option: no workload 'xsun' here; did you mean 'xsum'?" in line
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_draft_head_s_training_names_every_backend_that_takes_it(kind: str) -> None:
     command = {"eagle3": "eagle"}.get(kind, kind)
