@@ -26,15 +26,11 @@ from typing import Any
 
 from backends import open_backend
 from backends.checkpoints import exit_heads, models
-from benchmarks.support.turns import answers, in_turns, spread
+from benchmarks.support.turns import WORKLOADS, answers, in_turns, requests_of, spread
 from harness.core.backend import Backend
 from harness.core.nouns import Model, Request, Sampling
-from workloads.bundled import rows
-from workloads.prompts import encode_prompt
 
-WORKLOADS = ("cnn_dailymail", "xsum", "humaneval", "gsm8k")
 GAMMAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
-NEW_TOKENS = 192
 PLAIN = "autoregressive"
 
 
@@ -55,25 +51,6 @@ def main() -> None:
         result[part] = parts[part](chosen)
         print(f"{part}: {json.dumps(result[part])}", flush=True)
     print(json.dumps(result))
-
-
-def requests_of(
-    model: str, workload: str, count: int, sampling: Sampling | None = None
-) -> list[Request]:
-    """The workload's first bundled test rows as requests."""
-    directory = models.resolve(Model(model))
-    tokenizer = models.load_tokenizer(directory)
-    stops = models.stop_ids(directory, tokenizer)
-    return [
-        Request(
-            f"{workload}-{number}",
-            tuple(encode_prompt(tokenizer, workload, row)),
-            NEW_TOKENS,
-            sampling or Sampling(),
-            stops,
-        )
-        for number, row in enumerate(rows(workload, "test", count, 0))
-    ]
 
 
 def opened(chosen: argparse.Namespace, name: str, dtype: str | None = None, **options: Any) -> Any:

@@ -21,8 +21,7 @@ import numpy as np
 
 from backends import open_backend
 from backends.checkpoints import models
-from benchmarks.adadecode import requests_of
-from benchmarks.support.turns import answers, in_turns, spread
+from benchmarks.support.turns import answers, in_turns, requests_of, spread
 from harness.core.backend import Backend
 from harness.core.nouns import Generation, Model, Request
 

@@ -29,9 +29,8 @@ from backends.engine.decoder import Decoder
 from backends.engine.drafters.first_layers import FirstLayers
 from backends.own.autoregressive import Autoregressive
 from backends.own.backend import EngineBackend
-from benchmarks.adadecode import requests_of
 from benchmarks.engine.batching import token_s
-from benchmarks.support.turns import tokens_per_second
+from benchmarks.support.turns import requests_of, tokens_per_second
 from harness.core.nouns import Load, Model, Request
 from harness.measure.load_loop import run_load
 

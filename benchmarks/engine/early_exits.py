@@ -24,11 +24,9 @@ from typing import Any
 
 from backends import open_backend
 from backends.checkpoints import models
-from benchmarks.support.turns import in_turns
+from benchmarks.support.turns import in_turns, mixed_requests
 from harness.core.nouns import Generation, Load, Model, Request
 from harness.measure.load_loop import run_load
-from workloads.bundled import rows
-from workloads.prompts import encode_prompt
 
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "autoregressive": ("autoregressive", {}),
@@ -125,21 +123,8 @@ def per_token(answers: Sequence[Generation]) -> float:
 
 def requests(chosen: argparse.Namespace, count: int, *, ignore_eos: bool) -> list[Request]:
     """Prompts of all workloads in turn, as the sweep makes them."""
-    directory = models.BUNDLED[DEMO]
-    tokenizer = models.load_tokenizer(directory)
-    stops = models.stop_ids(directory, tokenizer)
-    some = {name: rows(name, "test", -(-count // len(WORKLOADS)), 7) for name in WORKLOADS}
-    return [
-        Request(
-            f"{name}/test/{place}",
-            tuple(encode_prompt(tokenizer, name, some[name][place])),
-            chosen.tokens,
-            stop_ids=stops,
-            ignore_eos=ignore_eos,
-        )
-        for place in range(-(-count // len(WORKLOADS)))
-        for name in WORKLOADS
-    ][:count]
+    told = {"tokens": chosen.tokens, "seed": 7, "between": "/test/", "ignore_eos": ignore_eos}
+    return mixed_requests(DEMO, -(-count // len(WORKLOADS)), WORKLOADS, **told)[:count]
 
 
 if __name__ == "__main__":

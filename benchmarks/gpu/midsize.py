@@ -75,8 +75,8 @@ def train(chosen: argparse.Namespace, out: Path) -> float:
 def quality(model: Path) -> dict[str, float]:
     """Mean task score of plain decoding on a few unseen rows of each workload."""
     from backends.checkpoints import models
-    from benchmarks.adadecode import opened, requests_of
-    from benchmarks.support.turns import answers
+    from benchmarks.adadecode import opened
+    from benchmarks.support.turns import answers, requests_of
     from workloads.bundled import rows
     from workloads.scoring import score_all
 

@@ -23,8 +23,8 @@ from typing import Any
 from backends import open_backend
 from backends.checkpoints import models
 from backends.own.drafting.methods import LOOKAHEAD, METHODS
-from benchmarks.adadecode import PLAIN, WORKLOADS, requests_of
-from benchmarks.support.turns import answers
+from benchmarks.adadecode import PLAIN
+from benchmarks.support.turns import WORKLOADS, answers, requests_of
 from harness.core.nouns import Generation, Model, Request, Sampling
 
 DEMO = "demo"

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from backends import open_backend
+from backends.checkpoints import models
 from benchmarks.support.early_exit.job import random_requests, step_seconds
-from harness.core.nouns import Generation, Load, Model, Request
+from harness.core.nouns import Generation, Load, Model, Request, Sampling
 from harness.measure.load_loop import run_load
+from workloads.bundled import rows
+from workloads.prompts import encode_prompt
 
 MODES: dict[str, dict[str, Any]] = {
     "eager": {"enforce_eager": True},
@@ -22,9 +25,47 @@ MODES: dict[str, dict[str, Any]] = {
 """Options of both sides."""
 Wanted = tuple[str, Path, Mapping[str, Any]]
 """Backend, model folder, options."""
+WORKLOADS = ("cnn_dailymail", "xsum", "humaneval", "gsm8k")
 BATCHES = (1, 4, 16)
 PROMPT, TOKENS = 32, 48
 """Length of the random prompts that steps are timed on, and of their answers."""
+
+
+def requests_of(
+    model: str,
+    workload: str,
+    count: int,
+    sampling: Sampling | None = None,
+    *,
+    tokens: int = 192,
+    seed: int = 0,
+    between: str = "-",
+    ignore_eos: bool = False,
+) -> list[Request]:
+    """A workload's bundled test rows, those that `seed` gives first, as requests to a model by name
+    or folder; `between` stands between the workload and the row's place in their ids."""
+    directory = models.resolve(Model(model))
+    tokenizer = models.load_tokenizer(directory)
+    stops = models.stop_ids(directory, tokenizer)
+    return [
+        Request(
+            f"{workload}{between}{place}",
+            tuple(encode_prompt(tokenizer, workload, row)),
+            tokens,
+            sampling or Sampling(),
+            stops,
+            ignore_eos=ignore_eos,
+        )
+        for place, row in enumerate(rows(workload, "test", count, seed))
+    ]
+
+
+def mixed_requests(
+    model: str, count: int, workloads: Sequence[str] = WORKLOADS, **told: Any
+) -> list[Request]:
+    """So many of each workload, the workloads in turn."""
+    found = [requests_of(model, workload, count, **told) for workload in workloads]
+    return [request for together in zip(*found, strict=True) for request in together]
 
 
 @contextmanager
