@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import gc
+import random
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 
 from backends import open_backend
 from backends.checkpoints import models
-from benchmarks.support.early_exit.job import random_requests, step_seconds
+from harness.core.backend import Backend
 from harness.core.nouns import Generation, Load, Model, Request, Sampling
 from harness.measure.load_loop import run_load
 from workloads.bundled import rows
@@ -111,6 +114,44 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return low, middle, high
 
 
+def random_requests(batch: int, prompt_tokens: int, tokens: int, repeat: int) -> list[Request]:
+    """Random prompts: what they say does not matter for the time that they take."""
+    draw = random.Random(1000 * batch + repeat)
+    return [
+        Request(
+            f"r{number}",
+            tuple(draw.randrange(5, 1000) for _ in range(prompt_tokens)),
+            tokens,
+            ignore_eos=True,
+        )
+        for number in range(batch)
+    ]
+
+
+def step_seconds(backend: Backend, requests: Sequence[Request]) -> list[float]:
+    """The time of each step that gave every request a token, behind another such step."""
+    gc.collect()
+    gc.freeze()
+    for request in requests:
+        backend.submit(request)
+    finished, found = 0, []
+    last: float | None = None
+    while finished < len(requests):
+        commits = backend.poll()
+        now = time.perf_counter()
+        if failed := [commit.error for commit in commits if commit.error]:
+            raise RuntimeError(failed[0])
+        finished += sum(commit.finished is not None for commit in commits)
+        whole = len(commits) == len(requests) and all(commit.token_ids for commit in commits)
+        if whole and last is not None:
+            found.append(now - last)
+        if commits:  # an engine that schedules ahead may hand out nothing
+            last = now if whole else None
+    if len(found) < 4:
+        raise RuntimeError(f"{len(found)} steps with all of {len(requests)} requests: too few")
+    return found[2:]
+
+
 def step_ms(backend: Any, batch: int) -> float:
     """The median decode step of `batch` random prompts, in milliseconds."""
     return 1e3 * statistics.median(step_seconds(backend, random_requests(batch, PROMPT, TOKENS, 0)))
@@ -129,3 +170,12 @@ def tokens_per_second(done: Sequence[Generation]) -> float:
     """Output tokens from the first submit to the last commit."""
     nanoseconds = max(g.commit_ns[-1] for g in done) - min(g.submitted_ns for g in done)
     return 1e9 * sum(len(g.token_ids) for g in done) / nanoseconds
+
+
+def counted(done: Sequence[Generation]) -> dict[str, float]:
+    """The counts of all answers together."""
+    sums: dict[str, float] = {}
+    for generation in done:
+        for name, count in generation.telemetry.items():
+            sums[name] = sums.get(name, 0) + count
+    return sums

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from backends.checkpoints import models
-from benchmarks.support.early_exit.text import counted
 from benchmarks.support.turns import (
     BATCHES,
     Wanted,
     answers,
+    counted,
     engines,
     in_turns,
     mixed_requests,

@@ -13,6 +13,7 @@ from benchmarks.support.turns import (
     BATCHES,
     Wanted,
     answers,
+    counted,
     engines,
     in_turns,
     mixed_requests,
@@ -61,15 +62,6 @@ def techniques(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
                 for name in options
             }
     return found
-
-
-def counted(done: Sequence[Generation]) -> dict[str, float]:
-    """The counts of all answers together."""
-    sums: dict[str, float] = {}
-    for generation in done:
-        for name, count in generation.telemetry.items():
-            sums[name] = sums.get(name, 0) + count
-    return sums
 
 
 def exits(done: Sequence[Generation]) -> dict[str, Any]:
