@@ -51,7 +51,6 @@ SCRIPTS = (
     Script("engine/at_size", "--quick"),
     Script("engine/batching", "--quick"),
     Script("engine/drafts", "--quick"),
-    Script("engine/early_exits", "--models demo --in-flight 2 --tokens 8 --repeats 1"),
     Script("adadecode", "--parts speed --requests 1 --repeats 1"),
     Script("soundness/replay", "--quick"),
     Script("soundness/exactness", "--quick"),

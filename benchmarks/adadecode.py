@@ -26,7 +26,14 @@ from typing import Any
 
 from backends import open_backend
 from backends.checkpoints import exit_heads, models
-from benchmarks.support.turns import WORKLOADS, answers, in_turns, requests_of, spread
+from benchmarks.support.turns import (
+    WORKLOADS,
+    answers,
+    in_turns,
+    requests_of,
+    seconds_per_token,
+    spread,
+)
 from harness.core.backend import Backend
 from harness.core.nouns import Model, Request, Sampling
 
@@ -113,14 +120,14 @@ def speed(chosen: argparse.Namespace) -> dict[str, Any]:
     plain = opened(chosen, PLAIN)
     adaptive = opened(chosen, "adadecode", heads=chosen.heads)
     systems: dict[str, Callable[[Sequence[Request]], float]] = {
-        PLAIN: partial(seconds_per_token, plain),
-        "adadecode": partial(seconds_per_token, adaptive),
+        PLAIN: partial(decode_s, plain),
+        "adadecode": partial(decode_s, adaptive),
         "transformers": transformers_generate(chosen),
     }
     if not chosen.without_vllm:
         for name, eager in (("vllm eager", True), ("vllm compiled", False)):
             engine = opened(chosen, "vllm", enforce_eager=eager)
-            systems[name] = partial(seconds_per_token, engine)
+            systems[name] = partial(decode_s, engine)
     result: dict[str, Any] = {"adadecode chose": dict(adaptive.info.options)}
     for workload in WORKLOADS:
         requests = requests_of(chosen.model, workload, chosen.requests)
@@ -135,13 +142,8 @@ def speed(chosen: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def seconds_per_token(backend: Backend, requests: Sequence[Request]) -> float:
-    """From a request's first commit to its last; the geometric mean over the requests."""
-    return statistics.geometric_mean(
-        (g.commit_ns[-1] - g.commit_ns[0]) / 1e9 / (len(g.token_ids) - g.commit_tokens[0])
-        for g in answers(backend, requests, 1)
-        if len(g.commit_ns) > 1
-    )
+def decode_s(backend: Backend, requests: Sequence[Request]) -> float:
+    return seconds_per_token(answers(backend, requests, 1))
 
 
 def transformers_generate(chosen: argparse.Namespace) -> Callable[[Sequence[Request]], float]:

@@ -66,9 +66,10 @@ def requests_of(
 def mixed_requests(
     model: str, count: int, workloads: Sequence[str] = WORKLOADS, **told: Any
 ) -> list[Request]:
-    """So many of each workload, the workloads in turn."""
-    found = [requests_of(model, workload, count, **told) for workload in workloads]
-    return [request for together in zip(*found, strict=True) for request in together]
+    """So many, the workloads in turn."""
+    each = -(-count // len(workloads))
+    found = [requests_of(model, workload, each, **told) for workload in workloads]
+    return [request for together in zip(*found, strict=True) for request in together][:count]
 
 
 @contextmanager
@@ -170,6 +171,15 @@ def tokens_per_second(done: Sequence[Generation]) -> float:
     """Output tokens from the first submit to the last commit."""
     nanoseconds = max(g.commit_ns[-1] for g in done) - min(g.submitted_ns for g in done)
     return 1e9 * sum(len(g.token_ids) for g in done) / nanoseconds
+
+
+def seconds_per_token(done: Sequence[Generation]) -> float:
+    """From a request's first commit to its last; the geometric mean over the requests."""
+    return statistics.geometric_mean(
+        (g.commit_ns[-1] - g.commit_ns[0]) / 1e9 / (len(g.token_ids) - g.commit_tokens[0])
+        for g in done
+        if len(g.commit_ns) > 1
+    )
 
 
 def counted(done: Sequence[Generation]) -> dict[str, float]:

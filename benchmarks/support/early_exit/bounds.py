@@ -14,6 +14,7 @@ import numpy as np
 from backends.checkpoints import models
 from benchmarks.support.turns import (
     BATCHES,
+    WORKLOADS,
     Wanted,
     answers,
     counted,
@@ -34,7 +35,7 @@ def bounds(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
     own, split at the best place by sequences that are known to need few layers and those that
     need many. Probe: something that costs nothing and tells when a softmax check would fail."""
     depth = models.read_config(chosen.folder)["num_hidden_layers"]
-    requests = mixed_requests(str(chosen.folder), chosen.requests)
+    requests = mixed_requests(str(chosen.folder), chosen.requests * len(WORKLOADS))
     every: Wanted = (
         "vllm-early-exit",
         chosen.folder,

@@ -11,6 +11,7 @@ from typing import Any
 from backends.checkpoints import models
 from benchmarks.support.turns import (
     BATCHES,
+    WORKLOADS,
     Wanted,
     answers,
     counted,
@@ -28,7 +29,7 @@ def techniques(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
     """Throughput over plain vLLM's with the calibrated thresholds, and what it costs in text."""
     depth = models.read_config(chosen.folder)["num_hidden_layers"]
     tokenizer = models.load_tokenizer(chosen.folder)
-    requests = mixed_requests(str(chosen.folder), chosen.requests)
+    requests = mixed_requests(str(chosen.folder), chosen.requests * len(WORKLOADS))
     options = {m: {"measure": m} for m in ("static", "softmax", "classifier", "state")}
     every = {"measure": "schedule", "layers": list(range(1, depth))}
     wanted: dict[str, Wanted] = {"vllm": ("vllm", chosen.folder, {}),
@@ -84,7 +85,7 @@ def exits(done: Sequence[Generation]) -> dict[str, Any]:
 
 def prompts(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
     """Throughput with prompts apart over mixed steps, in closed loops of short answers."""
-    requests = mixed_requests(str(chosen.folder), chosen.requests)
+    requests = mixed_requests(str(chosen.folder), chosen.requests * len(WORKLOADS))
     options: dict[str, Any] = {"measure": "static", "layers": [3]}
     wanted: dict[str, Wanted] = {
         name: ("vllm-early-exit", chosen.folder, {**options, "prompt_steps": name})
