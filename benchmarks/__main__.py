@@ -47,7 +47,6 @@ SCRIPTS = (
     Script("soundness/real_aa", "--quick"),
     Script("soundness/fuzz_inputs", "--experiments 20 --data 4 --command 1"),
     Script("soundness/planted_faults", "--only load_loop"),
-    Script("engine/growth", ""),
     Script("engine/at_size", "--quick"),
     Script("engine/batching", "--quick"),
     Script("engine/drafts", "--quick"),
