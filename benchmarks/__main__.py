@@ -50,7 +50,7 @@ SCRIPTS = (
     Script("engine/at_size", "--quick"),
     Script("engine/batching", "--quick"),
     Script("engine/drafts", "--quick"),
-    Script("adadecode", "--parts speed --requests 1 --repeats 1"),
+    Script("adadecode", "--requests 1 --repeats 1"),
     Script("soundness/replay", "--quick"),
     Script("soundness/exactness", "--quick"),
     Script("soundness/first_tokens", "--tokens 400 --systems autoregressive"),

@@ -5,10 +5,10 @@
 
 Random weights in bfloat16. For each size: a step of plain decoding (all layers and the greedy
 head) of one sequence beside the time in which the same threads read as many bytes as its weights
-and its cached keys and values have; the step of more sequences over that of one; a prompt's tokens per second beside what torch's
-`F.linear` takes for the same products. What is compared is timed in turns, the median counts. The
-last line is JSON. llama-3.2-1b needs about 8 GB; other work on the machine spoils all figures of
-more than one thread.
+and its cached keys and values have; the step of more sequences over that of one; a prompt's tokens
+per second beside what torch's `F.linear` takes for the same products. What is compared is timed in
+turns, the median counts. The last line is JSON. llama-3.2-1b needs about 8 GB; other work on the
+machine spoils all figures of more than one thread.
 """
 
 from __future__ import annotations
