@@ -1,21 +1,15 @@
-"""Our engine and AdaDecode on it: same text, and how much faster than what.
+"""How much faster our engine and AdaDecode on it are than what.
 
-    python benchmarks/adadecode.py [--parts consistency speed] [--requests 12]
-                                   [--repeats 5] [--model demo] [--heads auto]
+    python benchmarks/adadecode.py [--requests 12] [--repeats 5] [--model demo] [--heads auto]
 
-consistency  the text of every policy against plain decoding's, on bundled test rows: greedy and
-             sampled, bfloat16 and float32, thresholds 0 to 1, 1 to 8 drafts, alone and in batches
-speed        one request at a time, the systems in turns on the same requests: transformers'
-             generate, vLLM eager and compiled, plain decoding, AdaDecode with its own choice
-
-Ratios are medians over neighbouring turns, of decode time per token (prompts apart). The last line
-is JSON.
+One request at a time, the systems in turns on the same requests: transformers' generate, vLLM eager
+and compiled, plain decoding, AdaDecode with its own choice. Ratios are medians over neighbouring
+turns, of decode time per token (prompts apart). The last line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import statistics
@@ -25,23 +19,23 @@ from functools import partial
 from typing import Any
 
 from backends import open_backend
-from backends.checkpoints import exit_heads, models
-from benchmarks.support.turns import answers, in_turns, spread
+from backends.checkpoints import models
+from benchmarks.support.turns import (
+    WORKLOADS,
+    answers,
+    in_turns,
+    requests_of,
+    seconds_per_token,
+    spread,
+)
 from harness.core.backend import Backend
-from harness.core.nouns import Model, Request, Sampling
-from workloads.bundled import rows
-from workloads.prompts import encode_prompt
+from harness.core.nouns import Model, Request
 
-WORKLOADS = ("cnn_dailymail", "xsum", "humaneval", "gsm8k")
-GAMMAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
-NEW_TOKENS = 192
 PLAIN = "autoregressive"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parts = {"consistency": consistency, "speed": speed}
-    parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts))
     parser.add_argument("--model", default="demo")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--requests", type=int, default=12, help="of each workload")
@@ -51,80 +45,14 @@ def main() -> None:
     parser.add_argument("--without-vllm", action="store_true")
     chosen = parser.parse_args()
     result: dict[str, Any] = {"load_average": os.getloadavg()[0], "dtype": chosen.dtype}
-    for part in chosen.parts:
-        result[part] = parts[part](chosen)
-        print(f"{part}: {json.dumps(result[part])}", flush=True)
-    print(json.dumps(result))
+    print(json.dumps(result | speed(chosen)))
 
 
-def requests_of(
-    model: str, workload: str, count: int, sampling: Sampling | None = None
-) -> list[Request]:
-    """The workload's first bundled test rows as requests."""
-    directory = models.resolve(Model(model))
-    tokenizer = models.load_tokenizer(directory)
-    stops = models.stop_ids(directory, tokenizer)
-    return [
-        Request(
-            f"{workload}-{number}",
-            tuple(encode_prompt(tokenizer, workload, row)),
-            NEW_TOKENS,
-            sampling or Sampling(),
-            stops,
-        )
-        for number, row in enumerate(rows(workload, "test", count, 0))
-    ]
-
-
-def opened(chosen: argparse.Namespace, name: str, dtype: str | None = None, **options: Any) -> Any:
+def opened(chosen: argparse.Namespace, name: str, **options: Any) -> Any:
     """A backend on the benchmark's model."""
-    model = Model(chosen.model, dtype=dtype or chosen.dtype)
+    model = Model(chosen.model, dtype=chosen.dtype)
     threads = {} if chosen.threads is None else {"threads": chosen.threads}
     return open_backend(name, models.resolve(model), model, {**threads, **options})
-
-
-def consistency(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Requests compared with plain decoding, and how many of them differ."""
-    compared = different = 0
-    totals: dict[str, float] = {}
-    samplings = (Sampling(), Sampling(0.8, 0.95, seed=1))
-    sets = exit_sets(chosen)
-    for dtype, sampling in itertools.product(("bfloat16", "float32"), samplings):
-        requests = [
-            r for w in WORKLOADS for r in requests_of(chosen.model, w, chosen.requests, sampling)
-        ]
-        plain = opened(chosen, PLAIN, dtype)
-        expected = [g.token_ids for g in answers(plain, requests, 1)]
-        in_batch = [g.token_ids for g in answers(plain, requests, 8)]
-        plain.close()
-        compared, different = compared + len(expected), different + _differ(expected, in_batch)
-        for number, gamma in enumerate(GAMMAS):
-            for drafts in range(1, 9):
-                layers = sets[(number + drafts) % len(sets)]
-                system = opened(
-                    chosen, "adadecode", dtype,
-                    heads=chosen.heads, gamma=gamma, max_drafts=drafts, exit_layers=layers,
-                )  # fmt: skip
-                found = answers(system, requests, (1, 4)[drafts % 2])
-                system.close()
-                compared += len(found)
-                different += _differ(expected, [g.token_ids for g in found])
-                for generation in found:
-                    for name in ("drafted", "accepted"):
-                        totals[name] = totals.get(name, 0) + generation.telemetry.get(name, 0)
-    return {"compared": compared, "different": different, **totals}
-
-
-def exit_sets(chosen: argparse.Namespace) -> list[list[int]]:
-    """Some sets of exit layers that the heads have: shallow, deep, one, two and three."""
-    directory = models.resolve(Model(chosen.model))
-    where = exit_heads.find_folder(chosen.heads, directory)
-    if where is None:
-        raise RuntimeError("the consistency part needs trained heads")
-    known = list(exit_heads.open_folder(where, directory).layers)
-    middle = known[len(known) // 2]
-    sets = ([known[0]], known[:6:2], sorted({known[0], middle}), [middle])
-    return [found for found in sets if found]
 
 
 def _differ(expected: Sequence[list[int]], found: Sequence[list[int]]) -> int:
@@ -136,14 +64,14 @@ def speed(chosen: argparse.Namespace) -> dict[str, Any]:
     plain = opened(chosen, PLAIN)
     adaptive = opened(chosen, "adadecode", heads=chosen.heads)
     systems: dict[str, Callable[[Sequence[Request]], float]] = {
-        PLAIN: partial(seconds_per_token, plain),
-        "adadecode": partial(seconds_per_token, adaptive),
+        PLAIN: partial(decode_s, plain),
+        "adadecode": partial(decode_s, adaptive),
         "transformers": transformers_generate(chosen),
     }
     if not chosen.without_vllm:
         for name, eager in (("vllm eager", True), ("vllm compiled", False)):
             engine = opened(chosen, "vllm", enforce_eager=eager)
-            systems[name] = partial(seconds_per_token, engine)
+            systems[name] = partial(decode_s, engine)
     result: dict[str, Any] = {"adadecode chose": dict(adaptive.info.options)}
     for workload in WORKLOADS:
         requests = requests_of(chosen.model, workload, chosen.requests)
@@ -158,13 +86,8 @@ def speed(chosen: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def seconds_per_token(backend: Backend, requests: Sequence[Request]) -> float:
-    """From a request's first commit to its last; the geometric mean over the requests."""
-    return statistics.geometric_mean(
-        (g.commit_ns[-1] - g.commit_ns[0]) / 1e9 / (len(g.token_ids) - g.commit_tokens[0])
-        for g in answers(backend, requests, 1)
-        if len(g.commit_ns) > 1
-    )
+def decode_s(backend: Backend, requests: Sequence[Request]) -> float:
+    return seconds_per_token(answers(backend, requests, 1))
 
 
 def transformers_generate(chosen: argparse.Namespace) -> Callable[[Sequence[Request]], float]:

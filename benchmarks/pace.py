@@ -3,10 +3,10 @@
     python -m benchmarks.pace [--seconds 150] [--pairs 1500] [--gap 10]
 
 Times the probe's round over and over for that many seconds on this machine, nothing beside it,
-draws pairs of moments that lie `gap` seconds apart, and asks at both ends of each: the probe as it
-is (`harness.measure.machine.snapshots.Pace`), and the median of five rounds, as it was. The first
-line is the share of pairs that each finds too far apart on this machine as it is, the others the
-share where the machine is that much slower behind the pair.
+draws pairs of moments that lie `gap` seconds apart, and asks the probe
+(`harness.measure.machine.snapshots.Pace`) at both ends of each. The first line is the share of
+pairs that it finds too far apart on this machine as it is, the others the share where the machine
+is that much slower behind the pair.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from harness.measure.machine.noise import MAX_PROBE_RATIO
-from harness.measure.machine.snapshots import PROBE_ROUNDS, Pace, probe_round_s
+from harness.measure.machine.snapshots import Pace, probe_round_s
 
-BEFORE = 1.25
-"""The limit on medians of five rounds."""
 SLOWER = (1.0, 1.15, 1.3, 1.5)
 
 Probe = Callable[[float, float], float]
@@ -38,18 +36,14 @@ def main() -> None:
     at, rounds = _rounds(asked.seconds + asked.gap)
     print(f"{len(rounds)} rounds: median {statistics.median(rounds) * 1e3:.3f} ms, "
           f"fastest {min(rounds) * 1e3:.3f}, slowest {max(rounds) * 1e3:.3f}")  # fmt: skip
-    print("slower by   median of five   as it is")
+    print("slower by   too far apart")
     for slower in SLOWER:
-        shares = []
-        for probe, limit in ((_median(at, rounds), BEFORE), (_pace(at, rounds), MAX_PROBE_RATIO)):
-            draw = random.Random(0)
-            apart = 0
-            for _ in range(asked.pairs):
-                begin = draw.uniform(0, asked.seconds - 1)
-                ends = probe(begin, 1.0), probe(begin + asked.gap, slower)
-                apart += max(ends) > limit * min(ends)
-            shares.append(apart / asked.pairs)
-        print(f"{slower:9g}   {shares[0]:14.3f}   {shares[1]:8.3f}")
+        probe, draw, apart = _pace(at, rounds), random.Random(0), 0
+        for _ in range(asked.pairs):
+            begin = draw.uniform(0, asked.seconds - 1)
+            ends = probe(begin, 1.0), probe(begin + asked.gap, slower)
+            apart += max(ends) > MAX_PROBE_RATIO * min(ends)
+        print(f"{slower:9g}   {apart / asked.pairs:13.3f}")
 
 
 def _rounds(seconds: float) -> tuple[list[float], list[float]]:
@@ -60,14 +54,6 @@ def _rounds(seconds: float) -> tuple[list[float], list[float]]:
         at.append(now)
         rounds.append(probe_round_s())
     return at, rounds
-
-
-def _median(at: Sequence[float], rounds: Sequence[float]) -> Probe:
-    def probe(begin: float, slower: float) -> float:
-        first = bisect.bisect_left(at, begin)
-        return slower * statistics.median(rounds[first : first + PROBE_ROUNDS])
-
-    return probe
 
 
 def _pace(at: Sequence[float], rounds: Sequence[float]) -> Probe:

@@ -13,7 +13,6 @@ import argparse
 import gc
 import json
 import os
-import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from typing import Any
 from backends.checkpoints import models
 from backends.vllm.arguments import effective, engine_arguments, set_environment
 from backends.vllm.backend import VllmBackend
-from benchmarks.support.turns import quartiles
+from benchmarks.support.turns import quartiles, random_requests
 from harness.core.nouns import Load, Model, Request
 from harness.measure.load_loop import run_load
 
@@ -44,7 +43,7 @@ def main() -> None:
     llm, backend = load(chosen)
     result: dict[str, Any] = {"load_average": os.getloadavg()[0], "options": backend.info.options}
     for count in chosen.requests:
-        requests = make_requests(count, chosen.prompt_tokens, chosen.tokens)
+        requests = random_requests(count, chosen.prompt_tokens, chosen.tokens, 0)
         result[f"requests={count}"] = compare(
             partial(generate, llm, requests),
             partial(drive, backend, requests),
@@ -65,20 +64,6 @@ def load(chosen: argparse.Namespace) -> tuple[Any, VllmBackend]:
     llm = LLM(**engine_arguments(settings, directory, chosen.dtype))
     options = effective(settings, llm.llm_engine)
     return llm, VllmBackend(llm.llm_engine, options, models.stop_ids(directory))
-
-
-def make_requests(count: int, prompt_tokens: int, tokens: int) -> list[Request]:
-    """Random prompts: what they say does not matter for the time that they take."""
-    draw = random.Random(count)
-    return [
-        Request(
-            f"r{number}",
-            tuple(draw.randrange(5, 1000) for _ in range(prompt_tokens)),
-            tokens,
-            ignore_eos=True,
-        )
-        for number in range(count)
-    ]
 
 
 def generate(llm: Any, requests: Sequence[Request]) -> Answers:

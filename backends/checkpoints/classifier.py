@@ -56,7 +56,7 @@ def find_classifier(name: str, model_dir: Path) -> Path:
     """The folder that `name` means for a model: "auto" is the demo model's bundled one, any other
     name a path. Raises `UserError`."""
     if name == AUTO:
-        if model_dir.resolve() != models.BUNDLED["demo"].resolve():
+        if not models.is_demo(model_dir):
             raise UserError(
                 "classifier: this model has no bundled one; train one with 'decodebench train "
                 f"classifier --model {model_dir} --workload gsm8k "

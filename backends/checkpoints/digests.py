@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from pathlib import Path
 
 from backends.checkpoints import weight_files
-from harness.core.files import cache_folder, write_atomic
+from harness.core.files import cache_folder, sha256, write_atomic
 
 
 class FileDigests:
@@ -50,7 +49,4 @@ def _key(path: Path) -> str:
 
 
 def _digest(path: Path) -> str:
-    if path.suffix == ".safetensors":
-        return weight_files.digest(path)
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return weight_files.digest(path) if path.suffix == ".safetensors" else sha256(path)

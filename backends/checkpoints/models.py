@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,18 @@ def architecture(directory: Path) -> str | None:
 def read_config(directory: Path) -> dict[str, Any]:
     """The checkpoint's ``config.json``. Raises `UserError` when it is not a JSON object."""
     return read_json(directory / "config.json")
+
+
+def whole_number(
+    config: Mapping[str, Any], where: str | Path, key: str, default: int | None = None
+) -> int:
+    """A size in a configuration. Raises `UserError`, which begins with `where`, for one that is
+    missing, without a `default`, or none."""
+    value = default if config.get(key) is None else config[key]
+    if type(value) is not int or value < 1:
+        found = "missing" if value is None else f"is {value!r:.40}"
+        raise UserError(f"{where}: {key}: {found}; expected a positive whole number")
+    return value
 
 
 def load_tokenizer(directory: Path) -> Any:

@@ -86,8 +86,8 @@ def _encoder(config: dict[str, Any], path: Path, classes: int) -> EncoderShape:
         known = nearest(str(activation), ACTIVATIONS)
         raise UserError(f"{path}: hidden_act: is {activation!r:.40}; {known}")
     width, heads = (
-        _size(config, path, "hidden_size", 768),
-        _size(config, path, "num_attention_heads", 12),
+        models.whole_number(config, path, "hidden_size", 768),
+        models.whole_number(config, path, "num_attention_heads", 12),
     )
     if width % heads:
         raise UserError(
@@ -97,13 +97,13 @@ def _encoder(config: dict[str, Any], path: Path, classes: int) -> EncoderShape:
     if not isinstance(epsilon, float | int) or not 0 < epsilon < 1:
         raise UserError(f"{path}: layer_norm_eps: is {epsilon!r:.40}; expected a small number")
     return EncoderShape(
-        layers=_size(config, path, "num_hidden_layers", 12),
+        layers=models.whole_number(config, path, "num_hidden_layers", 12),
         width=width,
         heads=heads,
-        feed_forward=_size(config, path, "intermediate_size", 3072),
-        vocabulary=_size(config, path, "vocab_size", 30522),
-        positions=_size(config, path, "max_position_embeddings", 512),
-        types=_size(config, path, "type_vocab_size", 2),
+        feed_forward=models.whole_number(config, path, "intermediate_size", 3072),
+        vocabulary=models.whole_number(config, path, "vocab_size", 30522),
+        positions=models.whole_number(config, path, "max_position_embeddings", 512),
+        types=models.whole_number(config, path, "type_vocab_size", 2),
         classes=classes,
         epsilon=float(epsilon),
         activation=activation,
@@ -120,26 +120,18 @@ def _residual(config: dict[str, Any], path: Path, classes: int) -> ResidualShape
         raise UserError(f"{path}: widths: expected a list of positive whole numbers")
     return ResidualShape(
         widths=tuple(widths),
-        side=_size(config, path, "image_size", None),
+        side=models.whole_number(config, path, "image_size"),
         classes=classes,
-        branch_width=_size(config, path, "branch_width", None),
+        branch_width=models.whole_number(config, path, "branch_width"),
     )
 
 
 def _labels(config: dict[str, Any], path: Path) -> tuple[str, ...]:
     names = config.get("id2label")
     if names is None:
-        count = _size(config, path, "num_labels", 2)
+        count = models.whole_number(config, path, "num_labels", 2)
         names = {str(number): f"LABEL_{number}" for number in range(min(count, MOST_CLASSES))}
     expected = {str(number) for number in range(len(names))} if isinstance(names, dict) else None
     if not expected or set(names) != expected or len(names) > MOST_CLASSES:
         raise UserError(f"{path}: id2label: expected a name for each number from 0 on")
     return tuple(str(names[str(number)]) for number in range(len(names)))
-
-
-def _size(config: dict[str, Any], path: Path, key: str, default: int | None) -> int:
-    value = default if config.get(key) is None else config[key]
-    if type(value) is not int or value < 1:
-        found = "missing" if value is None else f"is {value!r:.40}"
-        raise UserError(f"{path}: {key}: {found}; expected a positive whole number")
-    return value

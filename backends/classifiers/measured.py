@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from backends.classifiers.models.base import RampedClassifier, RowState, by_shape
+from backends.classifiers.models.base import RampedClassifier, RowState, gathered
 from backends.tetris.measured import transfer_ms
 from backends.tetris.ramps.readings import read
 from backends.tetris.ramps.rules import RampMemory, RampRule
@@ -26,10 +26,8 @@ def decisions(model: RampedClassifier, rule: RampRule, prompts: Prompts) -> NDAr
     found = np.zeros((len(prompts), model.depth - 1), bool)
     for begin in range(0, len(prompts), READ_AT_ONCE):
         some = prompts[begin : begin + READ_AT_ONCE]
-        states = model.start(some)
-        order = sorted(range(len(some)), key=lambda place: by_shape(states[place]))
+        batch, order = gathered(model, some)
         memories = [RampMemory() for _ in some]
-        batch = model.gather([states[place] for place in order])
         for number in range(1, model.depth):
             batch = model.layer(number, batch)
             if number not in model.ramps:
@@ -55,7 +53,7 @@ def draws(prompts: Prompts, batch: int) -> list[Prompts]:
 def state_bytes(model: RampedClassifier, prompts: Prompts) -> list[int]:
     """Of a batch behind each layer but the last."""
     found = list[int]()
-    batch = model.gather(sorted(model.start(prompts), key=by_shape))
+    batch, _ = gathered(model, prompts)
     for number in range(1, model.depth):
         batch = model.layer(number, batch)
         found.append(sum(map(_size, batch.split())))

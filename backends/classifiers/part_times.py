@@ -61,9 +61,9 @@ class PartClock:
         found: Tensor = self._timed(FINAL, self._network.final, batch)
         return found
 
-    def means_ms(self, skip: int = 1) -> dict[Part, float]:
-        """Of each part, but for its first times; begins anew."""
-        found = {part: 1e3 * _mean(times[skip:] or times) for part, times in self.seconds.items()}
+    def means_ms(self) -> dict[Part, float]:
+        """Of each part, but for its first time; begins anew."""
+        found = {part: 1e3 * _mean(times[1:] or times) for part, times in self.seconds.items()}
         self.seconds = {}
         return found
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from backends.checkpoints import models, traces
+from backends.checkpoints import models
 from backends.early_exit import FAMILIES, register
 from backends.early_exit.decisions import DecisionLog, ReplayedSteps
 from backends.early_exit.options import MIXED, SEPARATE, WHOLE_SEGMENTS, ExitOptions
+from backends.early_exit.plan import ExitPlan
+from backends.early_exit.planned import PlannedExits
 from backends.early_exit.plugin.telemetry import StepLog
 from backends.early_exit.policy import (
-    CONFIDENT,
     NEVER,
     PREFIX,
 )
@@ -52,11 +53,12 @@ REFUSED_ARGUMENTS = OWN_ARGUMENTS | {
 }
 
 
-class VllmEarlyExit(VllmBackend):
+class VllmEarlyExit(PlannedExits, VllmBackend):
     """Iteration-level batched early exit inside vLLM: all sequences of a batch leave a step at the
     first checked layer where the last of them is sure of its next token. Lossy, unless `measure` is
     never."""
 
+    PLAN: ClassVar[type[ExitPlan]] = ExitOptions
     OPTIONS: ClassVar[dict[str, Option]] = {
         **VllmBackend.OPTIONS,
         **EXIT_OPTIONS,
@@ -116,27 +118,6 @@ class VllmEarlyExit(VllmBackend):
                 f"whole model cannot end early; expected PIECEWISE, {WHOLE_SEGMENTS} (graphs of "
                 "whole segments) or NONE"
             )
-
-    @classmethod
-    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
-        """Raise `UserError` where confidences would be asked of random weights."""
-        if options["replay"] is None and options["measure"] in CONFIDENT:
-            raise UserError(traces.UNDECIDED)
-
-    @classmethod
-    def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
-        """What options name that decides a trial's numbers: heads, classifier, calibration."""
-        return ExitOptions(model_dir, options).files()
-
-    @classmethod
-    def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
-        """What the user probably did not mean."""
-        return ExitOptions(model_dir, options).warnings()
-
-    @classmethod
-    def dtype_warnings(cls, model_dir: Path, options: Mapping[str, Any], dtype: str) -> list[str]:
-        """That a calibration does not speak of this dtype."""
-        return ExitOptions(model_dir, options).dtype_warnings(dtype)
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from backends.checkpoints import exit_heads, traces
@@ -14,6 +15,7 @@ from backends.early_exit.policy import (
     DEFAULT_THRESHOLD,
     FORCED,
     MEASURES,
+    NEVER,
     TAU,
 )
 from harness.core.backend import Option
@@ -54,6 +56,10 @@ EXIT_OPTIONS: dict[str, Option] = {
     ),
     "record": traces.RECORD,
 }  # fmt: skip
+ASKING_MEASURE = replace(
+    EXIT_OPTIONS["measure"], help="how confidence is measured", choices=(*CONFIDENT, NEVER)
+)
+"""Where no layer can be told to be the exit."""
 GOES_WITH = {
     "threshold": CONFIDENT,
     "thresholds": CONFIDENT,

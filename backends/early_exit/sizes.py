@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from backends.checkpoints import models
-from harness.core.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +24,7 @@ def named_sizes(directory: Path) -> NamedSizes:
     """Of the checkpoint in `directory`. Raises `UserError` for a size that is missing or none."""
     config = models.read_config(directory)
 
-    def size(key: str, default: int | None = None) -> int:
-        value: Any = config.get(key)
-        value = default if value is None else value
-        if type(value) is not int or value < 1:
-            raise UserError(
-                f"{directory / 'config.json'}: {key}: expected a positive whole number, got "
-                f"{config.get(key)!r}"
-            )
-        return value
-
+    size = partial(models.whole_number, config, directory / "config.json")
     width, heads = size("hidden_size"), size("num_attention_heads")
     head_dim = size("head_dim", width // heads)
     query, key_value = heads * head_dim, size("num_key_value_heads", heads) * head_dim

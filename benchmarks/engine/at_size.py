@@ -1,14 +1,14 @@
 """Our engine's C++ kernels on models larger than the caches: the share of the memory's own rate.
 
     python benchmarks/engine/at_size.py [--sizes 0.1b 0.5b 1b llama-3.2-1b] [--rows 2 4 8 16 32]
-                                      [--quick]
+                                      [--context 200] [--quick]
 
 Random weights in bfloat16. For each size: a step of plain decoding (all layers and the greedy
 head) of one sequence beside the time in which the same threads read as many bytes as its weights
-have; the step of more sequences over that of one; a prompt's tokens per second beside what torch's
-`F.linear` takes for the same products. What is compared is timed in turns, the median counts. The
-last line is JSON. llama-3.2-1b needs about 8 GB; other work on the machine spoils all figures of
-more than one thread.
+and its cached keys and values have; the step of more sequences over that of one; a prompt's tokens
+per second beside what torch's `F.linear` takes for the same products. What is compared is timed in
+turns, the median counts. The last line is JSON. llama-3.2-1b needs about 8 GB; other work on the
+machine spoils all figures of more than one thread.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from torch.nn import functional
 
 from backends.engine.executors.base import StepRows
 from backends.engine.executors.native import NativeExecutor
+from backends.engine.model.architecture import Architecture
 from backends.engine.model.memory import aligned
 from backends.engine.model.weights import Weights
 from backends.kernels.cpu import native
 from benchmarks.support.size_model import SIZES, architecture, products, random_weights, token_bytes
 
-CONTEXT = 200
 CALLS = 4
 """Of one kind on end; the first is not counted: it finds the others' data in the caches."""
 
@@ -40,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--rows", nargs="*", type=int, default=[2, 4, 8, 16, 32])
+    parser.add_argument("--context", type=int, default=200, help="tokens before a step")
     parser.add_argument("--prompt", type=int, default=1000, help="tokens; 0 for none")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -61,26 +62,29 @@ def one_size(name: str, chosen: argparse.Namespace) -> dict[str, Any]:
     shape = architecture(name)
     weights = random_weights(shape)
     slots = max(1, *chosen.rows)
-    room = max(CONTEXT, chosen.prompt) + 8
+    room = max(chosen.context, chosen.prompt) + 8
     run = NativeExecutor(weights, shape, slots=slots, max_len=room, threads=chosen.threads)
     for slot in range(slots):
-        run.prefill(slot, [(slot + 7 * i) % shape.vocabulary for i in range(CONTEXT)])
-    found = {**decoding(run, weights, chosen)}
+        run.prefill(slot, [(slot + 7 * i) % shape.vocabulary for i in range(chosen.context)])
+    found = {**decoding(run, weights, shape, chosen)}
     if chosen.prompt:
         found |= reading(run, weights, chosen)
     run.close()
     return found
 
 
-def decoding(run: NativeExecutor, weights: Weights, chosen: argparse.Namespace) -> dict[str, Any]:
+def decoding(
+    run: NativeExecutor, weights: Weights, shape: Architecture, chosen: argparse.Namespace
+) -> dict[str, Any]:
     """A step at one row beside the floor, and at more rows beside one."""
-    moved = token_bytes(weights)
+    cached = 2 * shape.layers * shape.kv_size * chosen.context * weights.head.itemsize
+    moved = token_bytes(weights) + cached
     memory = aligned(moved)
     memory[:] = 1
     library = native.library()
 
     def step(rows: int) -> Callable[[], object]:
-        table = StepRows.of([(slot, CONTEXT, 5 + slot) for slot in range(rows)])
+        table = StepRows.of([(slot, chosen.context, 5 + slot) for slot in range(rows)])
         wanted = np.arange(rows, dtype=np.int32)
         return lambda: run.advance(0, table, wanted)
 
@@ -89,7 +93,8 @@ def decoding(run: NativeExecutor, weights: Weights, chosen: argparse.Namespace) 
     times = in_turns(calls, chosen.repeats)
     one = times["1"]
     return {
-        "weight_bytes": moved,
+        "weight_bytes": moved - cached,
+        "cached_bytes": cached,
         "floor_bytes_per_s": round(moved / times["floor"]),
         "step_ms": round(1e3 * one, 3),
         "share_of_floor": round(times["floor"] / one, 3),

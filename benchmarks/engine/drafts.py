@@ -29,9 +29,7 @@ from backends.engine.decoder import Decoder
 from backends.engine.drafters.first_layers import FirstLayers
 from backends.own.autoregressive import Autoregressive
 from backends.own.backend import EngineBackend
-from benchmarks.adadecode import requests_of
-from benchmarks.engine.batching import token_s
-from benchmarks.support.turns import tokens_per_second
+from benchmarks.support.turns import requests_of, seconds_per_token, tokens_per_second
 from harness.core.nouns import Load, Model, Request
 from harness.measure.load_loop import run_load
 
@@ -106,10 +104,10 @@ def compared(
             drafted += int(sum(g.telemetry.get("drafted", 0.0) for g in done[drafting]))
             is_same = is_same and texts[drafting] == texts[PLAIN]
             both = done[PLAIN], done[drafting]
-            slow, fast = (np.mean([np.log(token_s(g)) for g in of]) for of in both)
-            logs["per_token"].append(float(slow - fast))
-            slow, fast = (-np.log(tokens_per_second(of)) for of in both)
-            logs["of_all"].append(float(slow - fast))
+            slow, fast = map(seconds_per_token, both)
+            logs["per_token"].append(float(np.log(slow / fast)))
+            slow, fast = map(tokens_per_second, both)
+            logs["of_all"].append(float(np.log(fast / slow)))
     found = {what: interval(values) for what, values in logs.items()}
     return {**found, "drafted": round(drafted / tokens, 3), "same_text": is_same}
 

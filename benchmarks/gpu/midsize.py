@@ -5,8 +5,8 @@
 
 One go, for a machine on which nothing is kept: trains on the bundled train rows as the demo model
 is trained, trains exit heads at every second layer, then compares plain decoding, AdaDecode, vLLM
-and transformers on bundled test rows (`benchmarks/adadecode.py`). The same command goes on where it
-was stopped. The last line is JSON.
+and transformers on bundled test rows (`benchmarks/adadecode.py`, `soundness/exactness.py`). The
+same command goes on where it was stopped. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 DTYPE = "bfloat16"
+PARTS = {"speed": "benchmarks/adadecode.py", "consistency": "benchmarks/soundness/exactness.py"}
 WORKLOADS = ("cnn_dailymail", "xsum", "humaneval", "gsm8k")
 
 
@@ -35,7 +36,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=200, help="prompts for the heads")
     parser.add_argument("--requests", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--parts", nargs="+", default=["speed", "consistency"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--without-vllm", action="store_true")
     chosen = parser.parse_args()
     model, heads = chosen.out / "model", chosen.out / "heads"
@@ -43,7 +44,7 @@ def main() -> None:
     result["quality"] = quality(model)
     result["heads"] = train_heads(chosen, model, heads)
     print(json.dumps(result), flush=True)
-    result["adadecode"] = compare(chosen, model, heads)
+    result["adadecode"] = {part: compare(chosen, part, model, heads) for part in chosen.parts}
     print(json.dumps(result))
 
 
@@ -75,13 +76,15 @@ def train(chosen: argparse.Namespace, out: Path) -> float:
 def quality(model: Path) -> dict[str, float]:
     """Mean task score of plain decoding on a few unseen rows of each workload."""
     from backends.checkpoints import models
-    from benchmarks.adadecode import opened, requests_of
-    from benchmarks.support.turns import answers
+    from benchmarks.adadecode import opened
+    from benchmarks.support.turns import answers, requests_of
     from workloads.bundled import rows
     from workloads.scoring import score_all
 
     count = 24
-    plain = opened(argparse.Namespace(model=str(model), threads=None), "autoregressive", DTYPE)
+    plain = opened(
+        argparse.Namespace(model=str(model), threads=None, dtype=DTYPE), "autoregressive"
+    )
     tokenizer = models.load_tokenizer(model)
     found = {}
     for workload in WORKLOADS:
@@ -111,18 +114,18 @@ def train_heads(chosen: argparse.Namespace, model: Path, out: Path) -> dict[str,
     return {"layers": content["layers"], "training": content["report"]["training"]["ended"]}
 
 
-def compare(chosen: argparse.Namespace, model: Path, heads: Path) -> Any:
-    """What `benchmarks/adadecode.py` says, from a process of its own."""
+def compare(chosen: argparse.Namespace, part: str, model: Path, heads: Path) -> Any:
+    """What the script of a part says, from a process of its own."""
+    speed = ["--repeats", str(chosen.repeats)] + ["--without-vllm"] * chosen.without_vllm
+    exact = ["--methods", "autoregressive", "adadecode", "adadecode policies"]
     command = [
-        *(sys.executable, "benchmarks/adadecode.py", "--model", str(model), "--heads", str(heads)),
-        *("--requests", str(chosen.requests), "--repeats", str(chosen.repeats)),
-        *("--parts", *chosen.parts),
-        *(["--without-vllm"] if chosen.without_vllm else []),
+        *(sys.executable, PARTS[part], "--model", str(model), "--heads", str(heads)),
+        *("--requests", str(chosen.requests), *(speed if part == "speed" else exact)),
     ]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     print(done.stdout, flush=True)
-    lines = done.stdout.rstrip().splitlines()
-    return json.loads(lines[-1]) if done.returncode == 0 else {"failed": done.returncode}
+    last = [*done.stdout.splitlines(), ""][-1]
+    return json.loads(last) if last.startswith("{") else {"failed": done.returncode}
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from backends import open_backend
 from backends.checkpoints import models
-from benchmarks.support.early_exit.job import random_requests, step_seconds
+from benchmarks.support.turns import random_requests, step_seconds
 from harness.core.backend import Backend
 from harness.core.nouns import Model
 

@@ -23,24 +23,21 @@ from typing import Any
 
 from backends import open_backend
 from backends.checkpoints import models
-from benchmarks.support.turns import answers, in_turns, spread, tokens_per_second
+from benchmarks.support.turns import answers, in_turns, requests_of, spread, tokens_per_second
 from harness.core.backend import Backend
 from harness.core.nouns import (
     Generation,
     Load,
     Model,
     Request,
-    Sampling,
     Trial,
     TrialRecord,
     Workload,
 )
 from results.traces.file import write_trace
 from results.traces.recording import make_trace
-from workloads.bundled import rows
-from workloads.prompts import encode_prompt
 
-DEMO = models.BUNDLED["demo"]
+DEMO = "demo"
 WORKLOADS = ("gsm8k", "humaneval", "xsum")
 NEW_TOKENS = 128
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -64,29 +61,14 @@ def main() -> None:
     if chosen.quick:
         chosen.systems, chosen.concurrency = ["adadecode"], [2]
         chosen.requests = chosen.repeats = 1
-    asked = requests_of(chosen.requests)
+    asked = [
+        one for w in WORKLOADS for one in requests_of(DEMO, w, chosen.requests, tokens=NEW_TOKENS)
+    ]
     result: dict[str, Any] = {"load_average": os.getloadavg()[0]}
     for name in chosen.systems:
         result[name] = {str(c): compared(name, asked, c, chosen) for c in chosen.concurrency}
         print(f"{name}: {json.dumps(result[name])}", flush=True)
     print(json.dumps(result))
-
-
-def requests_of(count: int) -> list[Request]:
-    """The first bundled test rows of each workload."""
-    tokenizer = models.load_tokenizer(DEMO)
-    stops = models.stop_ids(DEMO, tokenizer)
-    return [
-        Request(
-            f"{workload}-{number}",
-            tuple(encode_prompt(tokenizer, workload, row)),
-            NEW_TOKENS,
-            Sampling(),
-            stops,
-        )
-        for workload in WORKLOADS
-        for number, row in enumerate(rows(workload, "test", count, 0))
-    ]
 
 
 def compared(
@@ -130,7 +112,7 @@ def _counts(generation: Generation) -> dict[str, float]:
 
 
 def opened(name: str, options: Mapping[str, Any]) -> Backend:
-    return open_backend(name, DEMO, Model("demo", dtype="bfloat16"), options)
+    return open_backend(name, models.BUNDLED[DEMO], Model(DEMO, dtype="bfloat16"), options)
 
 
 def write_recorded(
@@ -139,7 +121,7 @@ def write_recorded(
     """The trace of a load."""
     load = Load("closed", concurrency=concurrency)
     trial = Trial(
-        backend.info.name, {}, Model("demo"), Workload("mixed"), load, len(done), NEW_TOKENS
+        backend.info.name, {}, Model(DEMO), Workload("mixed"), load, len(done), NEW_TOKENS
     )
     record = TrialRecord("0" * 20, trial, {}, "ok", backend.info, generations=done)
     trace, _ = make_trace([record], {})

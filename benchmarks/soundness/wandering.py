@@ -6,8 +6,8 @@
 24 requests, trials in the order of a sweep (of two systems A B, B A, A B), machine speed wandering
 by 5% with time constants from 0.2 to 60 s (`benchmarks/support/intervals/wander.py`). System
 `rival` is compared with system 0. The nominal share is 5% for each of: the product's interval
-(`results.compare.intervals.crossed`), the same with independent repeats supposed, a t interval over
-the repeats' means alone, and the bootstrap of before. In brackets the median width, in percent.
+(`results.compare.intervals.crossed`), the same with independent repeats supposed, and a t interval
+over the repeats' means alone. In brackets the median width, in percent.
 With `--pooled` the same for the mean over all cells, of which each four share their requests
 (`results.compare.intervals.several`), and beside it the mean of the cells' own ends.
 """
@@ -21,7 +21,6 @@ from unittest import mock
 
 import numpy as np
 
-from benchmarks.support.intervals.bootstrap import bootstrap_bounds
 from benchmarks.support.intervals.wander import REPEATS, TIME_CONSTANTS_S, Floats, WanderingMachine
 from results.compare.intervals import crossed
 from results.compare.intervals.several import cell_effects, over_cells
@@ -55,7 +54,6 @@ INTERVALS: Mapping[str, Bounds] = {
     "crossed": satterthwaite,
     "independent": independent,
     "repeats' means": over_repeats,
-    "bootstrap": bootstrap_bounds,
 }
 
 

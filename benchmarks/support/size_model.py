@@ -26,32 +26,34 @@ def architecture(name: str) -> Architecture:
         return read_architecture(Path(folder))
 
 
-def random_weights(shape: Architecture, dtype: torch.dtype = torch.bfloat16) -> Weights:
-    """Seeded; hidden states stay finite."""
-    pool = torch.randn(POOL, generator=torch.Generator().manual_seed(1)).mul(SCALE).to(dtype)
+def random_weights(shape: Architecture, device: str = "cpu") -> Weights:
+    """Seeded, in bfloat16; hidden states stay finite."""
+    pool = torch.randn(POOL, generator=torch.Generator().manual_seed(1)).mul(SCALE)
+    pool = pool.to(device, torch.bfloat16)
 
     def matrix(outputs: int, inputs: int) -> Tensor:
-        flat = torch.empty(outputs * inputs, dtype=dtype)
+        flat = torch.empty(outputs * inputs, dtype=pool.dtype, device=device)
         for part in torch.split(flat, POOL):
             part.copy_(pool[: len(part)])
         return flat.view(outputs, inputs)
 
     def layer() -> LayerWeights:
         return LayerWeights(
-            input_norm=torch.ones(shape.width),
+            input_norm=torch.ones(shape.width, device=device),
             qkv=matrix(shape.query_size + 2 * shape.kv_size, shape.width),
             qkv_bias=None,
             q_norm=None,
             k_norm=None,
             out=matrix(shape.width, shape.query_size),
-            post_norm=torch.ones(shape.width),
+            post_norm=torch.ones(shape.width, device=device),
             gate_up=matrix(2 * shape.feed_forward, shape.width),
             down=matrix(shape.width, shape.feed_forward),
         )
 
     embedding = matrix(shape.vocabulary, shape.width)
     layers = tuple(layer() for _ in range(shape.layers))
-    return Weights(embedding, layers, torch.ones(shape.width), embedding, shape.epsilon)
+    gain = torch.ones(shape.width, device=device)
+    return Weights(embedding, layers, gain, embedding, shape.epsilon)
 
 
 def products(weights: Weights) -> list[Tensor]:

@@ -53,12 +53,13 @@ from backends.tetris.simulation.compare import summary
 from backends.tetris.simulation.events import LaneSimulation
 from backends.tetris.simulation.lanes import Layout
 from backends.tetris.simulation.layouts import data_parallel, pipeline, regrouped
-from benchmarks.engine.early_exits import DEMO, LONGEST, requests
-from benchmarks.support.turns import in_turns
+from benchmarks.support.turns import in_turns, mixed_requests
 from benchmarks.tetris.backend_process import BackendProcess, answers
 from benchmarks.tetris.open_loop import at_rate
 from harness.core.nouns import Generation, Load, Model, Request
 
+DEMO = "demo"
+LONGEST = 1024
 WORKERS = 2
 BATCHES = (1, 2, 4, 8, 16)
 SYSTEMS: dict[str, tuple[str, dict[str, Any], int]] = {
@@ -121,7 +122,8 @@ def compared(chosen: argparse.Namespace, name: str) -> dict[str, Any]:
     try:
         for batch in chosen.batches:
             count = WORKERS * batch * chosen.requests
-            wanted = requests(chosen, count, ignore_eos=not is_demo)
+            told = {"tokens": chosen.tokens, "seed": 7, "ignore_eos": not is_demo}
+            wanted = mixed_requests(DEMO, count, between="/test/", **told)
             if not is_demo:  # a profile knows of no prompts
                 wanted = [replace(one, prompt_ids=one.prompt_ids[:SHORT]) for one in wanted]
             found[str(batch)] = at_batch(chosen, workers, wanted, batch, profiles[batch])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from backends.checkpoints.models import whole_number
 from backends.engine.model.architecture import FAMILIES
 from backends.engine.model.dimensions import Dimensions
 from harness.core.errors import UserError, nearest
@@ -73,13 +75,7 @@ def read_sizes(config: Mapping[str, Any], where: str) -> Sizes:
     if config.get("quantization_config"):
         raise UserError(f"{where}: quantization_config: random weights are bfloat16; leave it out")
 
-    def size(key: str, default: int | None = None) -> int:
-        value = default if config.get(key) is None else config[key]
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            found = "missing" if value is None else f"is {value!r:.40}"
-            raise UserError(f"{where}: {key}: {found}; expected a positive whole number")
-        return value
-
+    size = partial(whole_number, config, where)
     width, heads = size("hidden_size"), size("num_attention_heads")
     kv_heads = size("num_key_value_heads", heads)
     if heads % kv_heads:

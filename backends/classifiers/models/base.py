@@ -60,3 +60,10 @@ class RampedClassifier(Protocol):
 def by_shape(state: RowState) -> tuple[int, ...]:
     """A key that sorts states of the same shape together."""
     return tuple(state.hidden.shape)
+
+
+def gathered(network: RampedClassifier, prompts: Sequence[Sequence[int]]) -> tuple[Any, list[int]]:
+    """A batch before the first layer, and which prompt each of its inputs is."""
+    states = network.start(prompts)
+    order = sorted(range(len(states)), key=lambda place: by_shape(states[place]))
+    return network.gather([states[place] for place in order]), order

@@ -178,8 +178,7 @@ def find_calibration(name: str, measure: str, model_dir: Path) -> Path | None:
         return None
     if name in (AUTO, ROUGE):
         bundled = BUNDLED / f"calibration-{measure}{'' if name == AUTO else f'-{ROUGE}'}.json"
-        is_demo = model_dir.resolve() == models.BUNDLED["demo"].resolve()
-        if is_demo and bundled.is_file():
+        if models.is_demo(model_dir) and bundled.is_file():
             return bundled
         if name == ROUGE:
             raise UserError(f"calibration: '{ROUGE}' is bundled for the demo model alone")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -17,6 +16,7 @@ from backends.early_exit.calibration.files import METRICS, NONE
 from backends.early_exit.policy import CONFIDENT, DECAYS, TAU
 from backends.early_exit.settings import EXIT_OPTIONS
 from harness.core.errors import UserError, nearest
+from harness.core.files import sha256
 from workloads import workload_info
 
 SEED = 10_000
@@ -279,7 +279,6 @@ def parameters(folder: Path | None, measure: str) -> str | None:
         return None
     path = folder / (TENSORS if measure == "classifier" else exit_heads.TENSORS)
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256(path)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None

@@ -20,16 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backends.engine.draws import Draws
 from backends.engine.executors.base import (
     RING,
     Int32,
     StepRows,
     check_boundary,
     check_prompts,
-    continue_by_steps,
     unwatched,
-    whole_by_segments,
 )
 from backends.engine.executors.cuda_calls.graph import capture, finish
 from backends.engine.executors.cuda_calls.heads import CudaHead, final_norm
@@ -44,6 +41,7 @@ from backends.engine.executors.cuda_calls.layers import (
 from backends.engine.executors.cuda_calls.prompts import Prompt, PromptCalls
 from backends.engine.executors.cuda_calls.table import CallTable
 from backends.engine.executors.cuda_calls.trees import CudaTrees
+from backends.engine.executors.stepwise import StepwiseCalls
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.heads import ExitHead, check_exits
 from backends.engine.model.weights import Weights
@@ -54,7 +52,7 @@ from backends.kernels.triton_runtime import INTERPRETED, require
 _NO_ROWS = np.empty(0, np.int32)
 
 
-class CudaExecutor:
+class CudaExecutor(StepwiseCalls):
     """The `Executor` protocol over Triton kernels and cuBLAS.
 
     Args:
@@ -109,10 +107,6 @@ class CudaExecutor:
         given = weights, architecture, self._cells, self._held
         self.trees = CudaTrees(*given, self._heads[-1], self._logits, self._ready)
 
-    def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
-        """See `Executor.prefill`."""
-        self.read(StepRows.span(slot, 0, token_ids))
-
     @torch.no_grad()
     def read(self, rows: StepRows) -> None:
         """See `Executor.read`. Prompts are whole (`piece`), what drafting models read is not."""
@@ -161,22 +155,6 @@ class CudaExecutor:
     def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         """See `Executor.advance`."""
         return self._parts(index, rows, wanted, layers=True)
-
-    def whole(self, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
-        """See `Executor.whole`."""
-        return whole_by_segments(self, rows, wanted)
-
-    def continued(
-        self,
-        rows: StepRows,
-        wanted: Int32,
-        most: Int32,
-        threshold: float,
-        stops: Int32,
-        draws: Draws | None = None,
-    ) -> list[list[int]]:
-        """See `Executor.continued`."""
-        return continue_by_steps(self, rows, wanted, most, threshold, stops, draws)
 
     def boundary(self, index: int) -> Tensor:
         """See `Executor.boundary`."""

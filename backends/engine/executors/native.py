@@ -19,11 +19,11 @@ from backends.engine.executors.base import (
     beyond,
     check_boundary,
     check_prompts,
-    continue_by_steps,
     unwatched,
 )
 from backends.engine.executors.host_cache import HostCache
 from backends.engine.executors.native_trees import NativeTrees
+from backends.engine.executors.stepwise import StepwiseCalls, continue_by_steps
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.forward import Rotary
 from backends.engine.model.heads import ExitHead
@@ -51,7 +51,7 @@ POSITIONS = 32
 _ALL_ROWS = np.arange(MOST_ROWS, dtype=np.int32)
 
 
-class NativeExecutor:
+class NativeExecutor(StepwiseCalls):
     """The `Executor` protocol over `backends.kernels.cpu.native`.
 
     Args:
@@ -110,10 +110,6 @@ class NativeExecutor:
         self._model = self._describe(packed, threads or torch.get_num_threads())
         self._at_all = self._at
         self.trees = NativeTrees(self._model, self._heads[-1], architecture, MOST_ROWS)
-
-    def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
-        """See `Executor.prefill`."""
-        self.read(StepRows.span(slot, 0, token_ids))
 
     def read(self, rows: StepRows) -> None:
         """See `Executor.read`. Raises `EngineError` for a prompt of no or too many tokens."""

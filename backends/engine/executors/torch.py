@@ -11,17 +11,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from backends.engine.draws import Draws
 from backends.engine.executors.base import (
     RING,
     Int32,
     StepRows,
     check_boundary,
     check_prompts,
-    continue_by_steps,
     unwatched,
-    whole_by_segments,
 )
+from backends.engine.executors.stepwise import StepwiseCalls
 from backends.engine.executors.torch_rows import (
     TorchRows,
     attend_one,
@@ -41,7 +39,7 @@ from backends.engine.model.weights import LayerWeights, Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers, check_left_out
 
 
-class TorchExecutor:
+class TorchExecutor(StepwiseCalls):
     """The `Executor` protocol in plain torch.
 
     Every matrix product has the same number of rows, the unused ones zero: then a row's numbers
@@ -94,10 +92,6 @@ class TorchExecutor:
         ring = (len(self._spans), slots + 1, RING, architecture.width)
         self._boundaries = torch.zeros(ring, dtype=dtype, device=self._place)
         self.trees = TorchTrees(self._run_trees, self._tree_logits, self._cache, architecture)
-
-    def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
-        """See `Executor.prefill`."""
-        self.read(StepRows.span(slot, 0, token_ids))
 
     def read(self, rows: StepRows) -> None:
         """See `Executor.read`. Raises `EngineError` for a prompt of no or too many tokens.
@@ -158,22 +152,6 @@ class TorchExecutor:
         return self.exit_head(
             index, StepRows(rows.slots[wanted], rows.positions[wanted], rows.tokens[wanted])
         )
-
-    def whole(self, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
-        """See `Executor.whole`."""
-        return whole_by_segments(self, rows, wanted)
-
-    def continued(
-        self,
-        rows: StepRows,
-        wanted: Int32,
-        most: Int32,
-        threshold: float,
-        stops: Int32,
-        draws: Draws | None = None,
-    ) -> list[list[int]]:
-        """See `Executor.continued`."""
-        return continue_by_steps(self, rows, wanted, most, threshold, stops, draws)
 
     def boundary(self, index: int) -> Tensor:
         """See `Executor.boundary`."""

@@ -12,15 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from backends.checkpoints import traces
 from backends.early_exit.plan import ExitPlan
-from backends.early_exit.policy import CONFIDENT, NEVER
-from backends.early_exit.settings import EXIT_OPTIONS, check_exit_options
+from backends.early_exit.planned import PlannedExits
+from backends.early_exit.policy import NEVER
+from backends.early_exit.settings import ASKING_MEASURE, EXIT_OPTIONS, check_exit_options
 from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
 from backends.own.decisions import Recorder, Replayer
 from backends.own.exits.rule import SequenceRule, columns, exit_head, measure_of
 from harness.core.backend import Option
-from harness.core.errors import UserError
 from harness.core.nouns import Model
 
 NAME = "own-early-exit"
@@ -33,19 +32,16 @@ class OwnExitPlan(ExitPlan):
     NAME = NAME
 
 
-class OwnEarlyExit(EngineBackend):
+class OwnEarlyExit(PlannedExits, EngineBackend):
     """Early exit by sequence on our own engine: each leaves at the first checked layer where it is
     sure of its next token, waiting for no other, and batches are regrouped. Lossy, unless `measure`
     is never."""
 
+    PLAN: ClassVar[type[ExitPlan]] = OwnExitPlan
     OPTIONS: ClassVar[dict[str, Option]] = {
         **OPTIONS,
         **EXIT_OPTIONS,
-        "measure": replace(
-            EXIT_OPTIONS["measure"],
-            help="how confidence is measured",
-            choices=(*CONFIDENT, NEVER),
-        ),
+        "measure": ASKING_MEASURE,
         "layers": replace(
             EXIT_OPTIONS["layers"],
             help="layers after which confidence is asked; auto: the calibration's, else quarters "
@@ -61,22 +57,6 @@ class OwnEarlyExit(EngineBackend):
     }
 
     @classmethod
-    def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
-        """What options name that decides a trial's numbers: heads, classifier, calibration, the
-        trace that is replayed. Raises `UserError`."""
-        return OwnExitPlan(model_dir, options).files()
-
-    @classmethod
-    def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
-        """What the user probably did not mean."""
-        return OwnExitPlan(model_dir, options).warnings()
-
-    @classmethod
-    def dtype_warnings(cls, model_dir: Path, options: Mapping[str, Any], dtype: str) -> list[str]:
-        """That a calibration does not speak of this dtype."""
-        return OwnExitPlan(model_dir, options).dtype_warnings(dtype)
-
-    @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that contradict each other, and for layers, heads, a
         classifier, a trace and sizes that do not fit the model."""
@@ -85,13 +65,6 @@ class OwnEarlyExit(EngineBackend):
             return
         check_fit(NAME, model_dir, options)
         OwnExitPlan(model_dir, options).check()
-
-    @classmethod
-    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
-        """Raise `UserError` where confidences would be asked of random weights."""
-        super().check_shape(model_dir, options)
-        if options["replay"] is None and options["measure"] in CONFIDENT:
-            raise UserError(traces.UNDECIDED)
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from backends.checkpoints import models, traces
-from backends.early_exit.policy import CONFIDENT, NEVER
-from backends.early_exit.settings import EXIT_OPTIONS, check_exit_options
+from backends.early_exit.plan import ExitPlan
+from backends.early_exit.planned import PlannedExits
+from backends.early_exit.policy import NEVER
+from backends.early_exit.settings import ASKING_MEASURE, EXIT_OPTIONS, check_exit_options
 from backends.own.backend import OPTIONS, EngineBackend, check_fit, device, longest
 from backends.own.decisions import Recorder, Replayer
 from backends.own.exits.rule import SequenceRule, columns
@@ -36,20 +38,17 @@ KERNELS_OF = {"cpu": "native", "cuda": "triton"}
 """What runs a stage's layers on a device."""
 
 
-class Tetris(EngineBackend):
+class Tetris(PlannedExits, EngineBackend):
     """TETRIS: early exit in stages. The layers are cut into a pipeline of processes, and a sequence
     that is sure of its next token at the end of a stage leaves there. Lossy, unless `measure` is
     never, or `verify` lets the last stage judge who left."""
 
     PASSES: ClassVar[tuple[str, ...]] = ("ready",)
+    PLAN: ClassVar[type[ExitPlan]] = CutPlan
     OPTIONS: ClassVar[dict[str, Option]] = {
         **OPTIONS,
         **EXIT_OPTIONS,
-        "measure": replace(
-            EXIT_OPTIONS["measure"],
-            help="how confidence is measured",
-            choices=(*CONFIDENT, NEVER),
-        ),
+        "measure": ASKING_MEASURE,
         "layers": replace(
             EXIT_OPTIONS["layers"],
             help="layers behind which the model may be cut, each with a ramp; auto: the "
@@ -96,22 +95,6 @@ class Tetris(EngineBackend):
     }
 
     @classmethod
-    def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
-        """What options name that decides a trial's numbers: heads, classifier, calibration, the
-        trace that is replayed. Raises `UserError`."""
-        return CutPlan(model_dir, options).files()
-
-    @classmethod
-    def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
-        """What the user probably did not mean."""
-        return CutPlan(model_dir, options).warnings()
-
-    @classmethod
-    def dtype_warnings(cls, model_dir: Path, options: Mapping[str, Any], dtype: str) -> list[str]:
-        """That a calibration does not speak of this dtype."""
-        return CutPlan(model_dir, options).dtype_warnings(dtype)
-
-    @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that contradict each other, for what does not fit the
         model or the device."""
@@ -131,13 +114,6 @@ class Tetris(EngineBackend):
         plan = CutPlan(model_dir, options)
         plan.check()
         plan.cuts()
-
-    @classmethod
-    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
-        """Raise `UserError` where confidences would be asked of random weights."""
-        super().check_shape(model_dir, options)
-        if options["replay"] is None and options["measure"] in CONFIDENT:
-            raise UserError(traces.UNDECIDED)
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:

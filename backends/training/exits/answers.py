@@ -89,10 +89,10 @@ def _answer(
     while left:
         if not going_on(len(done)):
             return False
-        model = model or _generator(directory, like)
+        model = model or generator(directory, like)
         count = _side_by_side(model, like, [prompts[i] for i in left[:BATCH]])
         chosen, left = left[:count], left[count:]
-        work = partial(_generate, model, prompts, stops)
+        work = partial(generated, model, prompts, stops)
         for part, texts in in_halves(work, chosen):
             made = dict(zip(part, texts, strict=True))
             _append(path, json.dumps(list(made.items())) + "\n")
@@ -118,7 +118,7 @@ def _append(path: Path, line: str) -> None:
         raise
 
 
-def _generator(directory: Path, like: Tensor) -> Any:
+def generator(directory: Path, like: Tensor) -> Any:
     """The model, without the checkpoint's generation settings: some hold a repetition penalty, and
     transformers fills in from them whatever a call leaves open."""
     from transformers import AutoModelForCausalLM, GenerationConfig
@@ -156,7 +156,7 @@ def position_bytes(config: Any, width: int) -> int:
     return width * int(kept + 4 * (config.hidden_size + config.intermediate_size))
 
 
-def _generate(
+def generated(
     model: Any, prompts: Sequence[TrainPrompt], stops: Sequence[int], chosen: Sequence[int]
 ) -> list[list[int]]:
     """Answer some of the prompts as one batch, padded on the left."""

@@ -1,7 +1,7 @@
 """A run that trains something at a model's exits: its stages, under one deadline.
 
-The frozen model's own greedy answers, its hidden states at the exits, then epochs. Exit heads and
-the exit classifier have all but the last in common.
+The frozen model's own greedy answers, its hidden states at the exits, then epochs. Exit heads, the
+exit classifier and draft heads have all but the last in common.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from backends.classifiers.models.base import by_shape
+from backends.classifiers.models.base import gathered
 from backends.classifiers.models.bert import BertClassifier
 from backends.classifiers.models.residual import ResidualClassifier
 from backends.training.labels.recipe import HELD_OUT_SEED, LabelRecipe, batches, labelled_rows
@@ -27,21 +27,19 @@ Told = Callable[[str], None]
 EVERY = 200
 WARM_UP = 100
 CHUNK = 256
+HELD_OUT = 512
 
 
 def logits_of(network: Network, prompts: Sequence[Sequence[int]], ramps: bool) -> list[Tensor]:
     """(n, classes) logits behind every layer with a ramp, if asked for, and of the final
     classifier, in the order of the prompts."""
-    states = network.start(prompts)
-    order = sorted(range(len(prompts)), key=lambda place: by_shape(states[place]))
-    back = torch.empty(len(order), dtype=torch.long)
-    back[order] = torch.arange(len(order))
-    batch, found = network.gather([states[place] for place in order]), []
+    batch, order = gathered(network, prompts)
+    back, found = torch.tensor(order).argsort(), []
     for number in range(1, network.depth + 1):
-        batch = network.layer(number, batch)  # type: ignore[arg-type]
+        batch = network.layer(number, batch)
         if ramps and number in network.ramps:
             found.append(network.ramp(number, batch)[back])  # type: ignore[arg-type]
-    return [*found, network.final(batch)[back]]  # type: ignore[arg-type]
+    return [*found, network.final(batch)[back]]
 
 
 def fit(network: Network, recipe: LabelRecipe, encode: Encode, tell: Told) -> None:
@@ -71,10 +69,10 @@ def fit(network: Network, recipe: LabelRecipe, encode: Encode, tell: Told) -> No
         _fit_ramps(network, recipe, encode, tell)
 
 
-def held_out(network: Network, recipe: LabelRecipe, encode: Encode, rows: int = 512) -> float:
+def held_out(network: Network, recipe: LabelRecipe, encode: Encode) -> float:
     """Accuracy of the final classifier on train rows of a stream that nothing learns from."""
     network.eval()
-    drawn = list(islice(labelled_rows(recipe.workload, HELD_OUT_SEED), rows))
+    drawn = list(islice(labelled_rows(recipe.workload, HELD_OUT_SEED), HELD_OUT))
     with torch.inference_mode():
         logits = logits_of(network, encode([content for content, _ in drawn]), False)[-1]
     network.train()
@@ -117,12 +115,9 @@ def _first_tokens(
 ) -> Iterator[Tensor]:
     """(rows, ramps, width) states that the ramps read."""
     for start in range(0, len(contents), CHUNK):
-        states = network.start(encode(contents[start : start + CHUNK]))
-        order = sorted(range(len(states)), key=lambda place: by_shape(states[place]))
-        back = torch.empty(len(order), dtype=torch.long)
-        back[order] = torch.arange(len(order))
-        batch, found = network.gather([states[place] for place in order]), []
+        batch, order = gathered(network, encode(contents[start : start + CHUNK]))
+        found = []
         for number in network.ramps:
             batch = network.layer(number, batch)
             found.append(batch.first_tokens())
-        yield torch.stack(found, 1)[back]
+        yield torch.stack(found, 1)[torch.tensor(order).argsort()]

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from backends.training.exits.answers import generated, generator
+from backends.training.exits.data import TrainPrompt
 from backends.training.rows.batches import Batch, collate, examples
-from backends.training.rows.tokenizer import END, PAD, load_tokenizer
+from backends.training.rows.tokenizer import END, load_tokenizer
 from backends.training.small_models.checkpoint import load
 from backends.training.small_models.llama import Llama
 from backends.training.small_models.objective import products_dtype
@@ -67,27 +68,14 @@ def generate(
     tokenizer: Any, model_dir: Path, prompts: Sequence[list[int]], limit: int = MAX_NEW_TOKENS
 ) -> list[str]:
     """Answer the prompts greedily with transformers, in batches of like length."""
-    from transformers import LlamaForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    model = LlamaForCausalLM.from_pretrained(str(model_dir), dtype=products_dtype("cpu")).eval()
+    model = generator(model_dir, torch.empty(0, dtype=products_dtype("cpu")))
+    asked = [TrainPrompt("", str(place), ids, limit, False) for place, ids in enumerate(prompts)]
     texts = [""] * len(prompts)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     for start in range(0, len(order), BATCH):
         chosen = order[start : start + BATCH]
-        width = max(len(prompts[i]) for i in chosen)
-        ids = torch.tensor([[PAD] * (width - len(prompts[i])) + prompts[i] for i in chosen])
-        out: Tensor = model.generate(
-            ids,
-            attention_mask=(ids != PAD).long(),
-            max_new_tokens=limit,
-            do_sample=False,
-            pad_token_id=PAD,
-        )
-        for i, row in zip(chosen, out[:, width:].tolist(), strict=True):
-            kept = row[: row.index(END)] if END in row else row
-            texts[i] = tokenizer.decode(kept, skip_special_tokens=True)
+        for i, answered in zip(chosen, generated(model, asked, [END], chosen), strict=True):
+            texts[i] = tokenizer.decode(answered, skip_special_tokens=True)
     return texts
 
 

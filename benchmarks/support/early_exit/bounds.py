@@ -12,8 +12,17 @@ from typing import Any
 import numpy as np
 
 from backends.checkpoints import models
-from benchmarks.support.early_exit.text import bundled_requests, counted
-from benchmarks.support.turns import BATCHES, Wanted, answers, engines, in_turns, step_ms
+from benchmarks.support.turns import (
+    BATCHES,
+    WORKLOADS,
+    Wanted,
+    answers,
+    counted,
+    engines,
+    in_turns,
+    mixed_requests,
+    step_ms,
+)
 
 SIZES = (1, 2, 4, 8, 16)
 DRAWS = 4000
@@ -26,7 +35,7 @@ def bounds(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
     own, split at the best place by sequences that are known to need few layers and those that
     need many. Probe: something that costs nothing and tells when a softmax check would fail."""
     depth = models.read_config(chosen.folder)["num_hidden_layers"]
-    requests = bundled_requests(chosen, models.load_tokenizer(chosen.folder))
+    requests = mixed_requests(str(chosen.folder), chosen.requests * len(WORKLOADS))
     every: Wanted = (
         "vllm-early-exit",
         chosen.folder,

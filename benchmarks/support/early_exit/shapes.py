@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from backends.checkpoints import models
 from backends.checkpoints.exit_heads import quarters
+from backends.checkpoints.shapes.ladder import LADDER
 from benchmarks.support.early_exit.jobs import SAME_RUNNER, Jobs, engine_options
+from harness.core.nouns import Model
 
-COMMON = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_act": "silu",
-    "max_position_embeddings": 8192,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 500000.0,
-    "torch_dtype": "bfloat16",
-    "attention_bias": False,
-    "mlp_bias": False,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-}
 NEVER_PASSES = 0.9999
 """Of the softmax margin of random weights."""
 
@@ -32,13 +23,9 @@ class MeasuredShape:
     """A model and what is measured on it."""
 
     name: str
+    shape: str
+    """In the ladder."""
     layers: int
-    width: int
-    feed_forward: int
-    heads: int
-    kv_heads: int
-    vocabulary: int
-    tied: bool
     batches: tuple[int, ...] = (1, 8, 32, 128)
     prompt_tokens: int = 256
     tokens: int = 64
@@ -50,57 +37,39 @@ class MeasuredShape:
         """Quarters of the depth."""
         return list(quarters(self.layers))
 
-    def folder(self, parent: Path, layers: int, seed: int | None) -> Path:
-        """A checkpoint's folder: its shape alone, or with weights drawn with `seed`."""
-        folder = parent / f"{self.name}-{layers}"
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The shape's, whose number of layers may be another."""
+        return LADDER[self.shape]
+
+    def folder(self, jobs: Jobs, layers: int) -> Path:
+        """A checkpoint's folder: its shape alone, in small with weights, for a machine where vLLM
+        packs what it loads."""
+        if jobs.tiny:
+            return models.resolve(Model(self.shape, shape=True, layers=layers))
+        folder = jobs.out / f"{self.name}-{layers}"
         folder.mkdir(parents=True, exist_ok=True)
-        config = {
-            **COMMON,
-            "hidden_size": self.width,
-            "intermediate_size": self.feed_forward,
-            "num_hidden_layers": layers,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "head_dim": self.width // self.heads,
-            "vocab_size": self.vocabulary,
-            "tie_word_embeddings": self.tied,
-        }
+        config = {**self.config, "num_hidden_layers": layers, "torch_dtype": "bfloat16"}
         (folder / "config.json").write_text(json.dumps(config))
-        if seed is not None:
-            write_weights(folder, seed)
         return folder
 
 
-LLAMA_1B = MeasuredShape("1b", 16, 2048, 8192, 32, 8, 128256, True, kv_cache_gib=4.0)
-LLAMA_8B = MeasuredShape("8b", 32, 4096, 14336, 32, 8, 128256, False)
+LLAMA_1B = MeasuredShape("1b", "llama-3.2-1b", 16, kv_cache_gib=4.0)
+LLAMA_8B = MeasuredShape("8b", "llama-3.1-8b", 32)
 
 
 def small(shape: MeasuredShape, layers: int) -> MeasuredShape:
     """The same by name, of a size that a CPU can try."""
     return replace(
         shape,
+        shape="0.1b",
         layers=layers,
-        width=128,
-        feed_forward=256,
-        heads=4,
-        kv_heads=2,
-        vocabulary=1024,
         batches=(1, 4),
         prompt_tokens=12,
         tokens=16,
         repeats=1,
         kv_cache_gib=0.125,
     )
-
-
-def write_weights(folder: Path, seed: int) -> None:
-    """Random weights in Hugging Face's format, for a machine where vLLM packs what it loads."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    torch.manual_seed(seed)
-    config = AutoConfig.from_pretrained(folder)
-    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(folder)
 
 
 def llama_1b(jobs: Jobs) -> dict[str, Any]:
@@ -115,12 +84,11 @@ def llama_8b(jobs: Jobs) -> dict[str, Any]:
 
 def shape(jobs: Jobs, model: MeasuredShape) -> dict[str, Any]:
     """Measure plain vLLM and early exit in each mode; print and return a table of each."""
-    seed = 1 if jobs.tiny else None
-    whole = model.folder(jobs.out, model.layers, seed)
-    half = model.folder(jobs.out, model.layers // 2, seed)
-    size = model.kv_heads * (model.width // model.heads)
+    whole = model.folder(jobs, model.layers)
+    half = model.folder(jobs, model.layers // 2)
+    size = model.config["num_key_value_heads"] * model.config["head_dim"]
     rows = {str(e): 2 * (model.layers - e) * size for e in model.exits}
-    run = {"name": "fill", "kind": "product", "rows": rows, "width": model.width}
+    run = {"name": "fill", "kind": "product", "rows": rows, "width": model.config["hidden_size"]}
     run |= {"batches": model.batches, "dtype": "bfloat16"}
     products = jobs.engine(f"{model.name}-product", None, whole, {}, [run])
     fill = products["runs"]["fill"] if products else None

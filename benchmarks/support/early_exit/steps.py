@@ -13,7 +13,6 @@ from typing import Any
 
 from backends.checkpoints import models
 from backends.checkpoints.exit_heads import quarters
-from benchmarks.support.early_exit.job import random_requests
 from benchmarks.support.turns import (
     BATCHES,
     PROMPT,
@@ -22,6 +21,7 @@ from benchmarks.support.turns import (
     answers,
     engines,
     in_turns,
+    random_requests,
     spread,
     step_ms,
 )

@@ -11,26 +11,25 @@ from typing import Any
 from backends.checkpoints import models
 from benchmarks.support.turns import (
     BATCHES,
+    WORKLOADS,
     Wanted,
     answers,
+    counted,
     engines,
     in_turns,
+    mixed_requests,
     spread,
     tokens_per_second,
 )
-from harness.core.nouns import Generation, Request
+from harness.core.nouns import Generation
 from harness.core.rouge import rouge_l
-from workloads.bundled import rows
-from workloads.prompts import encode_prompt
-
-WORKLOADS = ("cnn_dailymail", "xsum", "humaneval", "gsm8k")
 
 
 def techniques(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
     """Throughput over plain vLLM's with the calibrated thresholds, and what it costs in text."""
     depth = models.read_config(chosen.folder)["num_hidden_layers"]
     tokenizer = models.load_tokenizer(chosen.folder)
-    requests = bundled_requests(chosen, tokenizer)
+    requests = mixed_requests(str(chosen.folder), chosen.requests * len(WORKLOADS))
     options = {m: {"measure": m} for m in ("static", "softmax", "classifier", "state")}
     every = {"measure": "schedule", "layers": list(range(1, depth))}
     wanted: dict[str, Wanted] = {"vllm": ("vllm", chosen.folder, {}),
@@ -66,15 +65,6 @@ def techniques(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
     return found
 
 
-def counted(done: Sequence[Generation]) -> dict[str, float]:
-    """The counts of all answers together."""
-    sums: dict[str, float] = {}
-    for generation in done:
-        for name, count in generation.telemetry.items():
-            sums[name] = sums.get(name, 0) + count
-    return sums
-
-
 def exits(done: Sequence[Generation]) -> dict[str, Any]:
     """Where the decode steps left, together and each sequence alone."""
     sums = counted(done)
@@ -95,8 +85,7 @@ def exits(done: Sequence[Generation]) -> dict[str, Any]:
 
 def prompts(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
     """Throughput with prompts apart over mixed steps, in closed loops of short answers."""
-    tokenizer = models.load_tokenizer(chosen.folder)
-    requests = bundled_requests(chosen, tokenizer)
+    requests = mixed_requests(str(chosen.folder), chosen.requests * len(WORKLOADS))
     options: dict[str, Any] = {"measure": "static", "layers": [3]}
     wanted: dict[str, Wanted] = {
         name: ("vllm-early-exit", chosen.folder, {**options, "prompt_steps": name})
@@ -118,21 +107,3 @@ def prompts(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
                 **{f"mixed steps, {name}": exits(last[name])["mixed steps"] for name in wanted},
             }
     return found
-
-
-def bundled_requests(chosen: argparse.Namespace, tokenizer: Any) -> list[Request]:
-    """The first bundled test rows of each workload, the workloads in turn."""
-    stops = models.stop_ids(chosen.folder, tokenizer)
-    found = [
-        [
-            Request(
-                f"{workload}-{number}",
-                tuple(encode_prompt(tokenizer, workload, row)),
-                192,
-                stop_ids=stops,
-            )
-            for number, row in enumerate(rows(workload, "test", chosen.requests, 0))
-        ]
-        for workload in WORKLOADS
-    ]
-    return [request for together in zip(*found, strict=True) for request in together]

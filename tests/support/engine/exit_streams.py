@@ -17,15 +17,12 @@ from backends.engine.executors.torch import TorchExecutor
 from backends.engine.sampling import GREEDY, TokenSampling
 from backends.engine.segments.queues import BalancedQueues, Lockstep, SegmentChoice
 from backends.engine.streams import Stream
-from backends.kernels.cpu import native
+from backends.kernels.cpu import native_checks
 from tests.support.engine.random_models import RandomModel
 
 Kind = Callable[..., Any]
-try:
-    native.library()
-    KINDS: list[Kind] = [TorchExecutor, NativeExecutor]
-except native.NativeUnavailableError:
-    KINDS = [TorchExecutor]
+KINDS: list[Kind] = [TorchExecutor, *[NativeExecutor][: native_checks.available()]]
+"""The executors that run on a CPU here."""
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
 batchings = pytest.mark.parametrize("batching", ["lockstep", "ready"])
 LENGTHS = 5, 19, 1, 30, 12, 3, 26

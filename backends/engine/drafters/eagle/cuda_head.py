@@ -9,11 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from backends.engine.drafters.eagle.drafter import states_before
+from backends.engine.drafters.eagle.drafter import StepwiseEagle
 from backends.engine.drafters.eagle.sizes import eagle_architecture
 from backends.engine.drafters.eagle.weights import EagleWeights
-from backends.engine.draws import Draws
-from backends.engine.executors.base import RING, Int32, StepRows, continue_by_steps
+from backends.engine.executors.base import RING, Int32, StepRows
 from backends.engine.executors.cuda import CudaExecutor
 from backends.engine.executors.cuda_calls.layers import Activations, Cells, run_layers
 from backends.engine.executors.cuda_calls.prompts import PromptCalls
@@ -37,7 +36,7 @@ class EagleCells(Cells):
         torch.mm(self.joined, layer.qkv.T, out=held.qkv)
 
 
-class CudaEagle(CudaExecutor):
+class CudaEagle(StepwiseEagle, CudaExecutor):
     """The `EagleExecutor` protocol. In its cache and boundary a row lies at the position of the
     state that it reads, one before that of its token.
 
@@ -74,30 +73,6 @@ class CudaEagle(CudaExecutor):
             slots=slots,
             max_len=max_len,
             rows=rows,
-        )
-
-    def read(self, rows: StepRows) -> None:
-        """Rows after the head's own outputs; what they cost is all that is asked of it."""
-        self.segment(0, rows)
-
-    def catch_up(self, rows: StepRows) -> None:
-        """See `EagleExecutor.catch_up`."""
-        self._from_source = True
-        self.segment(0, states_before(rows))
-
-    def continued(
-        self,
-        rows: StepRows,
-        wanted: Int32,
-        most: Int32,
-        threshold: float,
-        stops: Int32,
-        draws: Draws | None = None,
-    ) -> list[list[int]]:
-        """See `Executor.continued`."""
-        self._from_source = True
-        return continue_by_steps(
-            self, states_before(rows), wanted, most, threshold, stops, draws, ahead=2
         )
 
     def close(self) -> None:

@@ -14,7 +14,9 @@ from typing import Protocol
 import numpy as np
 
 from backends.engine.drafters.chains import Chains, far_behind
-from backends.engine.executors.base import Executor, StepRows
+from backends.engine.draws import Draws
+from backends.engine.executors.base import Executor, Int32, StepRows
+from backends.engine.executors.stepwise import continue_by_steps
 from backends.engine.passes import rows_of
 from backends.engine.streams import Stream
 
@@ -33,6 +35,41 @@ class EagleExecutor(Executor, Protocol):
 
     def catch_up(self, rows: StepRows) -> None:
         """Compute the keys and values of positions that the target has verified, any number."""
+
+
+class _BySteps(EagleExecutor, Protocol):
+    _from_source: bool
+    """Whether the next pass begins with the target's states, and not with the head's outputs."""
+
+
+class StepwiseEagle:
+    """To inherit from before an executor whose passes, each of which sets `_from_source` back,
+    begin with either. A row lies at the position of the state that it reads, one before that of
+    its token."""
+
+    def read(self: _BySteps, rows: StepRows) -> None:
+        """Rows after the head's own outputs; what they cost is all that is asked of it."""
+        self.segment(0, rows)
+
+    def catch_up(self: _BySteps, rows: StepRows) -> None:
+        """See `EagleExecutor.catch_up`."""
+        self._from_source = True
+        self.segment(0, states_before(rows))
+
+    def continued(
+        self: _BySteps,
+        rows: StepRows,
+        wanted: Int32,
+        most: Int32,
+        threshold: float,
+        stops: Int32,
+        draws: Draws | None = None,
+    ) -> list[list[int]]:
+        """See `Executor.continued`."""
+        self._from_source = True
+        return continue_by_steps(
+            self, states_before(rows), wanted, most, threshold, stops, draws, ahead=2
+        )
 
 
 class EagleDrafts:

@@ -6,18 +6,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from backends.engine.drafters.eagle.drafter import states_before
+from backends.engine.drafters.eagle.drafter import StepwiseEagle
 from backends.engine.drafters.eagle.sizes import eagle_architecture
 from backends.engine.drafters.eagle.weights import EagleWeights
-from backends.engine.draws import Draws
-from backends.engine.executors.base import RING, Int32, StepRows, continue_by_steps
+from backends.engine.executors.base import RING, StepRows
 from backends.engine.executors.torch import TorchExecutor
 from backends.engine.executors.torch_rows import TorchRows
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.weights import LayerWeights, ModelParts, Weights
 
 
-class TorchEagle(TorchExecutor):
+class TorchEagle(StepwiseEagle, TorchExecutor):
     """The `EagleExecutor` protocol. In its cache and boundary a row lies at the position of the
     state that it reads, one before that of its token.
 
@@ -46,34 +45,10 @@ class TorchEagle(TorchExecutor):
         whole = ModelParts(target.embedding, layers, weights.norm, target.head, target.epsilon)
         super().__init__(whole, eagle_architecture(architecture), slots=slots, max_len=max_len)
 
-    def read(self, rows: StepRows) -> None:
-        """Rows after the head's own outputs; what they cost is all that is asked of it."""
-        self.segment(0, rows)
-
-    def catch_up(self, rows: StepRows) -> None:
-        """See `EagleExecutor.catch_up`."""
-        self._from_source = True
-        self.segment(0, states_before(rows))
-
     def segment(self, index: int, rows: StepRows) -> None:
         """The rows of one pass, all from the target's states or all from the head's outputs."""
         super().segment(index, rows)
         self._from_source = False
-
-    def continued(
-        self,
-        rows: StepRows,
-        wanted: Int32,
-        most: Int32,
-        threshold: float,
-        stops: Int32,
-        draws: Draws | None = None,
-    ) -> list[list[int]]:
-        """See `Executor.continued`."""
-        self._from_source = True
-        return continue_by_steps(
-            self, states_before(rows), wanted, most, threshold, stops, draws, ahead=2
-        )
 
     def _embedded(self, part: TorchRows) -> Tensor:
         """What the layer begins with: fused states of the target, or the head's last output."""

@@ -15,17 +15,14 @@ from backends.engine.drafters.base import Drafter
 from backends.engine.drafters.draft_model import DraftModel
 from backends.engine.drafters.trees.lookahead import LookAhead
 from backends.engine.executors.base import StepRows
-from backends.engine.executors.native import NativeExecutor
 from backends.engine.executors.torch import TorchExecutor
 from backends.engine.model.architecture import EngineError
 from backends.engine.model.heads import ExitHead
 from backends.engine.sampling import GREEDY, TokenSampling
 from backends.engine.streams import Output, Stream
-from backends.kernels.cpu import native_checks
+from tests.support.engine.exit_streams import kinds
 from tests.support.engine.random_models import RandomModel, random_model
 
-KINDS: list[Any] = [TorchExecutor, *([NativeExecutor] if native_checks.available() else [])]
-kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
 samplings = pytest.mark.parametrize("sampling", [GREEDY, TokenSampling(1.0, 0.9, 1)], ids=str)
 WRONG = 96
 """A token that no text here has."""

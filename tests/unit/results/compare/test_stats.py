@@ -174,7 +174,6 @@ def test_interval_covers_a_drifting_machine_with_enough_repeats() -> None:
 
 
 def test_interval_covers_a_drifting_machine_with_few_repeats() -> None:
-    """Where the bootstrap of before held the truth in 83% with 3 repeats."""
     for repeats, least in ((2, 0.86), (3, 0.92), (5, 0.93)):
         shape = (repeats, 64)
         assert coverage(requests=0.05, repeats=0.05, noise=0.05, shape=shape) >= least

@@ -243,7 +243,9 @@ def test_a_size_that_is_missing_is_named(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     config = json.loads((DEMO / "config.json").read_text())
     path.write_text(json.dumps(config | {"intermediate_size": "many"}))
-    with pytest.raises(UserError, match=r"config\.json: intermediate_size: expected a positive wh"):
+    with pytest.raises(
+        UserError, match=r"config\.json: intermediate_size: is 'many'; expected a pos"
+    ):
         named_sizes(tmp_path)
     shape = architecture_of(DEMO)
     found = named_sizes(DEMO)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,20 +18,14 @@ from backends.engine.executors.torch import TorchExecutor
 from backends.engine.model.architecture import EngineError, read_architecture
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.weights import load_weights
-from backends.kernels.cpu import native
 from harness.core.nouns import Request
+from tests.support.engine.exit_streams import KINDS, Kind, kinds
 from tests.support.engine.random_models import SHAPES, RandomModel, random_model
 from tests.support.exits.exit_models import write_exit_model
 from tests.support.exits.exit_reference import ExitReference, Rule
 
 EXITS = 1, 3
 ROOM: dict[str, Any] = {"slots": 3, "max_len": 80}
-Kind = Callable[..., Any]
-try:
-    native.library()
-    KINDS: list[Kind] = [TorchExecutor, NativeExecutor]
-except native.NativeUnavailableError:
-    KINDS = [TorchExecutor]
 
 
 def opened(kind: Kind, model: RandomModel, exits: tuple[int, ...], threads: int = 1) -> Any:
@@ -66,7 +60,7 @@ def decode(run: Executor, slot: int, start: int, ids: Sequence[int]) -> dict[int
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
+@kinds
 def test_the_numbers_are_those_of_the_reference_of_early_exit(kind: Kind, tmp_path: Path) -> None:
     """The plain one that `vllm-early-exit` is held against, leaving by the same schedule."""
     folder, exits = write_exit_model(tmp_path / "model", "grouped"), (1, 4)
@@ -113,7 +107,7 @@ def test_the_kernels_fill_what_torch_fills(name: str, dtype: torch.dtype) -> Non
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
+@kinds
 @pytest.mark.parametrize("name", ["llama", "one-key-head", "qwen2", "qwen3"])
 def test_a_fill_does_not_depend_on_its_company(name: str, kind: Kind, dtype: torch.dtype) -> None:
     """Bit for bit: filled one at a time, or late and together with other sequences, by one thread
@@ -148,7 +142,7 @@ def test_a_fill_does_not_depend_on_its_company(name: str, kind: Kind, dtype: tor
         assert torch.equal(alone, after(True, threads, order))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
+@kinds
 def test_what_was_filled_can_be_computed_after_all(kind: Kind) -> None:
     """The states still wait, nothing else was written: the segments give what they would have."""
     model = random_model("llama")
@@ -169,7 +163,7 @@ def test_what_was_filled_can_be_computed_after_all(kind: Kind) -> None:
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
+@kinds
 def test_the_copy_is_not_what_the_layers_compute(kind: Kind) -> None:
     model = random_model("llama", agreement=1.0)
     run = opened(kind, model, EXITS)
@@ -187,7 +181,7 @@ def test_the_copy_is_not_what_the_layers_compute(kind: Kind) -> None:
     assert (found[0] - found[1]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
+@kinds
 @pytest.mark.parametrize("index", [-1, 0, 3])
 def test_nothing_leaves_where_there_is_no_exit(index: int, kind: Kind) -> None:
     run = opened(kind, random_model("llama"), EXITS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,20 +10,11 @@ import pytest
 import torch
 
 from backends.engine.executors.base import RING, StepRows
-from backends.engine.executors.native import NativeExecutor
-from backends.engine.executors.torch import TorchExecutor
 from backends.engine.model.forward import final_logits, hidden_states
 from backends.engine.model.heads import ExitHead
-from backends.kernels.cpu import native
+from tests.support.engine.exit_streams import Kind, kinds
 from tests.support.engine.random_models import RandomModel, random_model
 
-Kind = Callable[..., Any]
-try:
-    native.library()
-    KINDS: list[Kind] = [TorchExecutor, NativeExecutor]
-except native.NativeUnavailableError:
-    KINDS = [TorchExecutor]
-kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
 ALL = np.arange(12, dtype=np.int32)
 
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from backends.engine.draws import Draws
-from backends.engine.executors.base import StepRows, continue_by_steps
+from backends.engine.executors.base import StepRows
+from backends.engine.executors.stepwise import continue_by_steps
 from backends.engine.model.architecture import EngineError
 from backends.engine.model.forward import final_logits, hidden_states
 from backends.engine.sampling import TokenSampling

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,25 +10,15 @@ import pytest
 import torch
 
 from backends.engine.executors.base import Executor, StepRows
-from backends.engine.executors.native import NativeExecutor
 from backends.engine.executors.torch import TorchExecutor
 from backends.engine.model.architecture import EngineError
 from backends.engine.sublayers.sets import NOTHING, Sublayers
-from backends.kernels.cpu import native
+from tests.support.engine.exit_streams import Kind, kinds
 from tests.support.engine.random_models import SHAPES, RandomModel, random_model
 
 ROOM: dict[str, Any] = {"slots": 2, "max_len": 64}
 LEFT_OUT = Sublayers(frozenset({0, 2}), frozenset({1, 2}))
 IDS = [5, 17, 3, 88, 41, 7, 7, 60, 2, 11, 30]
-Kind = Callable[..., Any]
-
-
-def kinds() -> list[Kind]:
-    try:
-        native.library()
-    except native.NativeUnavailableError:
-        return [TorchExecutor]
-    return [TorchExecutor, NativeExecutor]
 
 
 def opened(kind: Kind, model: RandomModel) -> Executor:
@@ -51,7 +40,7 @@ def without(model: RandomModel, left_out: Sublayers) -> RandomModel:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: str(kind.__name__))
+@kinds
 @pytest.mark.parametrize("name", SHAPES)
 def test_what_is_left_out_adds_nothing(name: str, kind: Kind, dtype: torch.dtype) -> None:
     model = random_model(name, dtype, agreement=1.0)
@@ -84,7 +73,7 @@ def test_a_layer_that_is_left_out_is_not_written_to() -> None:
         assert changed == {1, 3, 4, 5}
 
 
-@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: str(kind.__name__))
+@kinds
 def test_a_prompt_is_read_by_all_layers_and_verification_writes_over_drafts(kind: Kind) -> None:
     model = random_model("llama", torch.bfloat16)
     executor, plain = opened(kind, model), opened(kind, model)
@@ -100,7 +89,7 @@ def test_a_prompt_is_read_by_all_layers_and_verification_writes_over_drafts(kind
     assert torch.equal(executor.logits(rows), plain.logits(rows))
 
 
-@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: str(kind.__name__))
+@kinds
 def test_a_watch_on_the_model_does_not_see_its_view(kind: Kind) -> None:
     executor = opened(kind, random_model("llama"))
     calls: list[str] = []
@@ -113,7 +102,7 @@ def test_a_watch_on_the_model_does_not_see_its_view(kind: Kind) -> None:
     assert calls == ["segment"]
 
 
-@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: str(kind.__name__))
+@kinds
 def test_sets_that_the_model_has_not_got(kind: Kind) -> None:
     executor = opened(kind, random_model("llama"))
     with pytest.raises(EngineError, match="layer 6 is left out: expected 0 to 5"):

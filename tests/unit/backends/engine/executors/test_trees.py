@@ -17,14 +17,10 @@ from backends.engine.executors.native import NativeExecutor
 from backends.engine.executors.torch import TorchExecutor
 from backends.engine.executors.trees import TreeRows
 from backends.engine.model.architecture import EngineError
-from backends.kernels.cpu import native
+from backends.engine.passes import numbers
+from backends.kernels.cpu import native, native_checks
 from tests.support.engine.random_models import SHAPES, RandomModel, random_model
 
-try:
-    native.library()
-    HAS_NATIVE = True
-except native.NativeUnavailableError:
-    HAS_NATIVE = False
 ROOM: dict[str, Any] = {"slots": 3, "max_len": 300}
 STARTS = (1, 27, 120, 254)
 """A tree of 12 levels begins at the first position, and crosses 32, 128 and 256."""
@@ -34,7 +30,7 @@ NO_ROWS = np.empty(0, np.int32)
 @pytest.fixture(autouse=True)
 def tiles_again() -> Iterator[None]:
     yield
-    if HAS_NATIVE:
+    if native_checks.available():
         native.library().use_tiles(1)
 
 
@@ -42,7 +38,7 @@ def executor(kind: str, model: RandomModel, threads: int = 1) -> Any:
     """Of torch, or the C++ kernels with or without matrix tiles."""
     if kind == "torch":
         return TorchExecutor(model.weights, model.architecture, **ROOM)
-    if not HAS_NATIVE:
+    if not native_checks.available():
         pytest.skip("no native kernels")
     native.library().use_tiles(int(kind == "native"))
     return NativeExecutor(model.weights, model.architecture, threads=threads, **ROOM)
@@ -74,10 +70,6 @@ def chain(run: Any, slot: int, start: int, ids: Sequence[int]) -> torch.Tensor:
         run.advance(0, rows, NO_ROWS)
         found.append(run.logits(rows)[0])
     return torch.stack(found)
-
-
-def numbers(rows: Sequence[int]) -> Any:
-    return np.array(rows, np.int32)
 
 
 def poison(run: Any) -> None:

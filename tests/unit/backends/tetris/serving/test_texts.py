@@ -15,7 +15,7 @@ import pytest
 from backends import open_backend
 from backends.checkpoints import models
 from backends.tetris.serving.processes import StageProcesses
-from benchmarks.adadecode import requests_of
+from benchmarks.support.turns import requests_of
 from harness.core.backend import Backend
 from harness.core.nouns import Commit, Model, Request, Sampling
 

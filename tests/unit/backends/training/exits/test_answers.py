@@ -159,6 +159,6 @@ def test_a_gpu_that_is_too_small_is_one_line(
     def never(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(exit_answers, "_generator", never)
+    monkeypatch.setattr(exit_answers, "generator", never)
     with pytest.raises(UserError, match=r"too little memory for this training \(CUDA"):
         train(model, tmp_path)

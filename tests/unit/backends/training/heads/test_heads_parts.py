@@ -170,7 +170,7 @@ def test_answers_end_at_the_stop_token_or_their_limit_and_are_kept_batch_by_batc
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parrot = Parrot()
-    monkeypatch.setattr(exit_answers, "_generator", lambda *_: parrot)
+    monkeypatch.setattr(exit_answers, "generator", lambda *_: parrot)
     monkeypatch.setattr(exit_answers, "BATCH", 2)
     (tmp_path / STATE).mkdir()
     prompts = [

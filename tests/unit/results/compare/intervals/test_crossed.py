@@ -149,7 +149,7 @@ def test_more_repeats_do_not_help_where_requests_differ() -> None:
 def test_a_wandering_machine_shows_no_difference(repeats: int, time_constant_s: float) -> None:
     """A system against itself, 24 requests, A B B A, speed wandering by 5%: at a nominal 5% the
     interval leaves 1 out in at most 7%. 2,000 comparisons have a standard error of 0.5 points; an
-    interval that takes repeats for independent has up to 8.6% and the bootstrap up to 20%."""
+    interval that takes repeats for independent has up to 8.6%."""
     found = WanderingMachine().comparisons(repeats, time_constant_s, 2000, seed=1)
     apart = 0
     for logs in found:
