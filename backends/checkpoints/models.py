@@ -207,15 +207,7 @@ def _locate(model: Model, weights: bool) -> Path:
 
 
 def _download(model: Model, weights: bool) -> Path:
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import HfApi, errors, snapshot_download
 
     where = f"model '{model.name}'"
     patterns = HUB_FILES if weights else [p for p in HUB_FILES if p != "*.safetensors"]
@@ -223,7 +215,7 @@ def _download(model: Model, weights: bool) -> Path:
     try:
         # one short question first: without an answer the library asks again for minutes
         HfApi().model_info(model.name, revision=model.revision, timeout=HUB_TIMEOUT_S)
-    except HfHubHTTPError:
+    except errors.HfHubHTTPError:
         pass  # an answer: what it means is said below
     except Exception as error:  # the client library's own errors, whichever library that is
         unreached = error
@@ -235,17 +227,17 @@ def _download(model: Model, weights: bool) -> Path:
             local_files_only=unreached is not None,
         )
         return Path(found)
-    except GatedRepoError:
+    except errors.GatedRepoError:
         raise UserError(f"{where}: gated on the hub; log in with 'hf auth login'") from None
-    except RevisionNotFoundError:
+    except errors.RevisionNotFoundError:
         raise UserError(f"{where}: the hub has no revision '{model.revision}'") from None
-    except RepositoryNotFoundError:
+    except errors.RepositoryNotFoundError:
         raise UserError(f"{where}: no such folder here and no such model on the hub") from None
-    except HFValidationError as error:
+    except errors.HFValidationError as error:
         raise UserError(
             f"{where}: no such folder here, and no id of the hub's ({one_line(error)})"
         ) from None
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, OSError) as error:
         raise UserError(
             f"{where}: no such folder here, and the hub cannot be reached "
             f"({one_line(unreached or error)})"
@@ -256,14 +248,12 @@ def check_files(directory: Path, weights: bool = True) -> None:
     """Raise `UserError` for a checkpoint folder that lacks its configuration, or one of whose
     weights' files is missing or cut short."""
     if not (directory / "config.json").is_file():
-        adapter = directory / "adapter_config.json"
-        if adapter.is_file():
+        told = "config.json is missing"
+        if (adapter := directory / "adapter_config.json").is_file():
             base = read_json(adapter).get("base_model_name_or_path")
-            raise UserError(
-                f"model folder {directory}: an adapter of {base}: merge it into its base model "
-                "(peft's merge_and_unload), or name that"
-            )
-        raise UserError(f"model folder {directory}: config.json is missing")
+            told = f"an adapter of {base}: merge it into its base model (peft's merge_and_unload)"
+            told += ", or name that"
+        raise UserError(f"model folder {directory}: {told}")
     if not weights:
         return
     shards = indexed(directory)
