@@ -18,7 +18,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from backends import pins as backend_pins
 from harness.core.closure import Sources, digest, written
@@ -34,6 +34,9 @@ from results.compare.machines import differing
 from results.store.folder import Store
 from results.store.records import BrokenRecordError, StoredTrial
 from workloads import measurable
+
+if TYPE_CHECKING:
+    from harness.cli.against.checkout import Checkout
 
 MEASURING = ("harness.measure.engine_process", "harness.cli.session")
 PINNED_OTHERWISE = (
@@ -56,19 +59,6 @@ NAMED_SETTINGS = {
 }
 """Fields of a trial as a user knows them; the others by their names."""
 MOST_NAMED = 3
-
-
-class Pinning(Protocol):
-    """What a version of the code pins a trial by."""
-
-    def of(self, trial: Trial) -> str:
-        """A digest of `parts`."""
-
-    def parts(self, trial: Trial) -> dict[str, str]:
-        """Digests by a name that a user can read."""
-
-    def edited(self, trial: Trial) -> str:
-        """What of `parts` is something else by now, in a line; empty where nothing is."""
 
 
 class Pins:
@@ -134,7 +124,11 @@ class OlderTrials:
     until the same trial, run by today's, is stored: then it would count as one repeat more."""
 
     def __init__(
-        self, store: Store, machine: Mapping[str, Any], names: Collection[str], pins: Pinning
+        self,
+        store: Store,
+        machine: Mapping[str, Any],
+        names: Collection[str],
+        pins: Pins | Checkout,
     ) -> None:
         self._store, self._machine, self._pins = store, machine, pins
         self._fingerprint = fingerprint(machine)
