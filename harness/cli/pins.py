@@ -25,11 +25,7 @@ from harness.core.closure import Sources, digest, written
 from harness.core.errors import UserError
 from harness.core.names import STAND_IN
 from harness.core.nouns import Trial, canonical_json, to_json
-from harness.measure.machine.environment import (
-    FINGERPRINT_FIELDS,
-    FINGERPRINT_PACKAGES,
-    fingerprint,
-)
+from harness.measure.machine.environment import fingerprint
 from results.compare.machines import differing
 from results.store.folder import Store
 from results.store.records import BrokenRecordError, StoredTrial
@@ -178,8 +174,8 @@ class OlderTrials:
     def _reason(self, older: StoredTrial, trial: Trial) -> str:
         environment = older.record.environment
         if not self._is_ours(older):
-            found = _names(differences(environment, self._machine))
-            return f"other machine or set-up ({found or 'its fingerprint'})"
+            found = _names(differing([environment, self._machine]))
+            return f"other machine or set-up ({found})"
         parts = self._store.read_code(str(environment.get("code")))
         if parts is None:
             return "its record does not say which code measured it"
@@ -232,14 +228,6 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
         "gone": [name for name in before if name not in now],
     }
     return "; ".join(f"{_names(sorted(names))} {kind}" for kind, names in kinds.items() if names)
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The fields and packages in which two environments have another fingerprint."""
-    fields = [name for name in FINGERPRINT_FIELDS if before.get(name) != now.get(name)]
-    versions = [environment.get("packages", {}) for environment in (before, now)]
-    packages = [name for name in FINGERPRINT_PACKAGES if len({v.get(name) for v in versions}) > 1]
-    return fields + packages
 
 
 def _names(names: Sequence[str]) -> str:

