@@ -18,7 +18,7 @@ from reports.figures import exits as figures
 from reports.numbers import counted, percent, ratio
 from reports.panels import Panel, Place, group, panels
 from reports.sections import Section
-from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
+from reports.tables import BodyRow, Column, Group, bounds, build, judged_scope, places
 from reports.words.findings import span
 from reports.words.techniques import predicts_early
 from results.compare.pairing import NATIVE
@@ -143,8 +143,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def _row(own: Factors) -> BodyRow:
-    css = "invalid" * (not own.cell.holds("speedup_native"))
-    return scope(own.cell)._replace(group=own.cell.workload, css=css)
+    return judged_scope(own.cell, "speedup_native")._replace(group=own.cell.workload)
 
 
 def _times(value: float) -> str:

@@ -16,7 +16,7 @@ from reports.panels import Panel, Place, folded, panels
 from reports.sections import Section
 from reports.sections.exits.forecasts import RampForecast, WindowErrors, ramp_forecasts
 from reports.svg import SURFACE
-from reports.tables import BodyRow, Column, Group, build, places, scope
+from reports.tables import BodyRow, Column, Group, build, judged_scope, places
 from reports.words.doubts.doubt import against
 from reports.words.findings import NONE_HOLDS, span
 
@@ -150,10 +150,8 @@ def _points(share: float) -> str:
 
 
 def _row(one: RampForecast) -> BodyRow:
-    row = scope(one.cell)
-    return row._replace(
-        condition=f"{row.condition}, ramp {one.layer}", css="invalid" * (not one.cell.stands_alone)
-    )
+    row = judged_scope(one.cell)
+    return row._replace(condition=f"{row.condition}, ramp {one.layer}")
 
 
 def _error(title: str, help: str, name: str) -> Column[RampForecast]:
