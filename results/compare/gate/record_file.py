@@ -29,7 +29,6 @@ _KEY = b"decodebench.record"
 _VALUE = "value."
 _IN_COLUMNS = ("ids", "answers", "values", "lengths")
 _LENGTHS = "tokens"
-MOST_BYTES = 1024 * files.MIB
 AGAIN = "write it anew with 'compare --record'"
 _TOLD: Mapping[str, Any] = {
     **dict.fromkeys(("lossless", "greedy", "replayed", "exact"), bool),
