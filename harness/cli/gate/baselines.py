@@ -17,7 +17,7 @@ from pathlib import Path
 
 from harness.cli.gate.compare import GIT
 from harness.core.errors import UserError, nearest
-from results.compare.gate.record_file import read_record, write_record
+from results.compare.gate.record_file import parse_record, read_record, write_record
 from results.compare.gate.reduced import ReducedRun
 
 SUFFIX = ".parquet"
@@ -153,14 +153,7 @@ def read_from_git(named: str) -> ReducedRun:
     content = _git("cat-file", "blob", f"{ref}:{path}", check=False)
     if content is None:
         raise UserError(f"{named}: no such file there; 'compare --update' stores a baseline")
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / Path(path).name
-        file.write_bytes(content)
-        try:
-            found = read_record(file)
-        except UserError as error:
-            raise UserError(str(error).replace(str(file), named)) from None
-    return dataclasses.replace(found, where=named)
+    return parse_record(content, named)
 
 
 def _file(machine: str) -> str:
