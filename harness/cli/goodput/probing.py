@@ -40,6 +40,9 @@ from results.store.folder import Store
 from workloads.datasets import rows_made
 
 LATE = "client-late"
+IDLE_REQUESTS = 20
+MOST_LATE = 2
+"""Probes in a row in which the client was late: then it is what limits."""
 UNKNOWN = 0
 """How many probes there will be."""
 

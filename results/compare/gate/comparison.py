@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from harness.core.errors import UserError
-from harness.core.names import FINGERPRINT_FIELDS
+from harness.core.names import FINGERPRINT_FIELDS, UNSOUND
 from results.compare.gate.decision import Decision, Tested, decided
 from results.compare.gate.evidence import (
     ChangedAnswer,
@@ -19,7 +19,7 @@ from results.compare.gate.evidence import (
     repeats_agree,
     unequal_work,
 )
-from results.compare.gate.identity import ANSWERS, UNSOUND, check_alike
+from results.compare.gate.identity import ANSWERS, check_alike
 from results.compare.gate.margins import GateRules, MarginRule, direction
 from results.compare.gate.quantities import GateQuantity, quantities
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial, named_as, share_failed

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 
 from harness.core.errors import UserError, nearest
-from harness.core.names import FINGERPRINT_FIELDS, FINGERPRINT_PACKAGES
+from harness.core.names import FINGERPRINT_FIELDS, FINGERPRINT_PACKAGES, UNSOUND
 from harness.core.nouns import Trial, canonical_json, to_json
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
 
 ANSWERS = "answers"
 """Allowed like a field: lossless backends may give other answers than BASE's, which the margin of
 `consistency` judges then."""
-UNSOUND = "unsound"
-"""Allowed likewise: times of trials that their own verdict does not believe are tested."""
 _TRIAL: Mapping[str, Callable[[Trial], Any]] = {
     "model.revision": lambda trial: trial.model.revision,
     "model.checksum": lambda trial: trial.model.checksum,
