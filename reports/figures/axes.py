@@ -41,7 +41,8 @@ def marked_line(
     alpha: float | None = None,
 ) -> list[Any]:
     """A variant's line with a marker at each point, hollow at these places."""
-    style = {"color": variant.colour, "marker": variant.marker, "markersize": size, "alpha": alpha}
+    style: dict[str, Any] = {"color": variant.colour, "marker": variant.marker}
+    style |= {"markersize": size, "alpha": alpha}
     drawn = axes.plot(x, y, linestyle=variant.line, linewidth=1.6, **style)
     some = [x[place] for place in hollow], [y[place] for place in hollow]
     return [*drawn, *axes.plot(*some, linestyle="", markerfacecolor=SURFACE, **style)]

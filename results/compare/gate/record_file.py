@@ -78,11 +78,11 @@ def read_record(path: Path) -> ReducedRun:
         raise UserError(f"{path}: not a file of record ({error}); {AGAIN}") from None
 
 
-def parse_record(content: bytes, where: str) -> ReducedRun:
+def parse_record(data: bytes, where: str) -> ReducedRun:
     """The run of a file of record's bytes, which are `where`. Raises `UserError` when they are
     broken, of another version or no such file."""
     try:
-        table = pq.read_table(pa.BufferReader(content), use_threads=False)
+        table = pq.read_table(pa.BufferReader(data), use_threads=False)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{where}: not a file of record ({reason}); {AGAIN}") from None
