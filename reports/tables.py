@@ -145,6 +145,11 @@ def scope(cell: Cell) -> BodyRow:
     return bare_scope(cell)._replace(validity=validity, group=group)
 
 
+def judged_scope(cell: Cell, metric: str = "output_tok_per_s") -> BodyRow:
+    """`scope`, set back where the metric does not hold."""
+    return scope(cell)._replace(css="invalid" * (not cell.holds(metric)))
+
+
 def bare_scope(cell: Cell) -> BodyRow:
     """A row that stands alone, and that the filter for validity leaves as it is."""
     return BodyRow(cell.variant, cell.workload, cell.load, condition=named(cell, cell.load))

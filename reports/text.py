@@ -92,11 +92,11 @@ def script_json(data: Any) -> Markup:
     return Markup(text)
 
 
-def distinct(texts: Iterable[str], limit: int = 60) -> dict[str, str]:
+def distinct(texts: Iterable[str]) -> dict[str, str]:
     """Each text, safe to show and shortened, so that no two look alike."""
     found: dict[str, str] = {}
     for text in texts:
         if text not in found:
-            short = visible(shortened(text, limit))
+            short = visible(shortened(text, 60))
             found[text] = short if short not in found.values() else f"{short} ({len(found) + 1})"
     return found

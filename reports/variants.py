@@ -13,6 +13,7 @@ from reports.svg import SERIES_COUNT, series_colour
 from reports.text import clipped, visible
 from results.compare.pairing import variant as identity
 
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _LINES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2)), (0, (1, 3)))
 LOSSY_MARK = "†"
 KINDS = ("method", "measure")
@@ -28,7 +29,7 @@ _MARKS = (
     "M13.5 2h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5v-3h2.5z",
     "M15 4l2-2 2 2-2 2 2 2-2 2-2-2-2 2-2-2 2-2-2-2 2-2z",
 )
-"""The markers of `figures.axes.MARKERS`, in their order, as SVG paths in the middle of 30 x 12."""
+"""The markers of `MARKERS`, in their order, as SVG paths in the middle of 30 x 12."""
 _DASHES = ("none", "5 2.5", "1.2 1.8", "6 2 1.2 2", "7 2 1.5 2 1.5 2", "1.2 4")
 
 
@@ -74,6 +75,11 @@ class Variant:
     def line(self) -> Any:
         """Line style for matplotlib."""
         return _LINES[self.style % len(_LINES)]
+
+    @property
+    def marker(self) -> str:
+        """Marker for matplotlib."""
+        return MARKERS[self.style % len(MARKERS)]
 
     @property
     def dashes(self) -> str:

@@ -134,16 +134,14 @@ def load_rows(
     )
 
 
-def more_rows(
-    workload: Workload, seed: int, count: int, tokenizer: Any, budget: Budget | None = None
-) -> list[datasets.Row]:
+def more_rows(workload: Workload, seed: int, count: int, tokenizer: Any) -> list[datasets.Row]:
     """The last `count` of the `rows` that a workload names: those that are no rows of as many
     requests as there are others. Raises `UserError` as `load_rows`."""
     every = workload.rows or count
-    drawn = load_rows(workload, seed, every, tokenizer, budget)
+    drawn = load_rows(workload, seed, every, tokenizer)
     if every == count:
         return drawn
-    first = load_rows(workload, seed, every - count, tokenizer, budget)
+    first = load_rows(workload, seed, every - count, tokenizer)
     known = {row.id for row in first}
     return [row for row in drawn if row.id not in known][:count]
 

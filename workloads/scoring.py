@@ -47,20 +47,6 @@ _QUESTION = re.compile(r"^[ \t]*(?:Question|Q|Problem)\s*:", re.MULTILINE)
 _THOUGHT, _THOUGHT_ENDS = "<think>", "</think>"
 
 
-def score(workload: str, row: Mapping[str, str], text: str) -> dict[str, float]:
-    """The task scores of one answer, from the metric's name to a number from 0 to 1.
-
-    Args:
-        workload: one of `WORKLOADS`.
-        row: the row's fields, in the hub's names.
-        text: the model's answer, decoded without special tokens.
-
-    Raises:
-        UserError: for another workload, or where HumanEval's programs cannot be held.
-    """
-    return score_all(workload, [row], [text])[0]
-
-
 def score_all(
     workload: str,
     rows: Sequence[Mapping[str, str]],
@@ -70,19 +56,20 @@ def score_all(
     thinks: Sequence[bool] = (),
     unscored: dict[int, str] | None = None,
 ) -> list[dict[str, float]]:
-    """`score` for many answers; HumanEval's programs run side by side.
+    """The task scores of each answer, from the metric's name to a number from 0 to 1. HumanEval's
+    programs run side by side.
 
     Args:
         workload: one of `WORKLOADS`, of `LABELLED`, of `OWN`, whose rows say how they are scored,
             or of `UNSCORED`, whose answers have no scores.
-        rows: the rows' fields.
-        texts: the answers, one for each row.
+        rows: the rows' fields, in the hub's names.
+        texts: the answers, one for each row, decoded without special tokens.
         timeout_s: wall-clock seconds for each HumanEval program.
         thinks: by answer whether its prompt ends within a thought; empty: none does.
         unscored: gets, by the answer's place, why one that should have a score has none.
 
     Raises:
-        UserError: as `score`.
+        UserError: for another workload, or where HumanEval's programs cannot be held.
     """
     why = {} if unscored is None else unscored
     if workload in UNSCORED:

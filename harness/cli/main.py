@@ -37,12 +37,11 @@ from harness.cli.planning.simulate import simulate
 from harness.cli.repeats.options import AgainShare, Fresh, RetryFailures
 from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
-from harness.core.errors import UserError, nearest
+from harness.core.errors import SOME_FAILED, UserError, nearest
 from harness.core.processes.gpus import number_by_bus
 
 GATE_FAILED = 1
 BAD_INPUT = 2
-SOME_FAILED = 4
 OWN_ERROR = 70
 """As sysexits.h has it. Python's 1 would say that a gate failed."""
 INTERRUPTED = 130

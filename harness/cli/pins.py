@@ -18,22 +18,21 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from backends import pins as backend_pins
 from harness.core.closure import Sources, digest, written
 from harness.core.errors import UserError
 from harness.core.names import STAND_IN
 from harness.core.nouns import Trial, canonical_json, to_json
-from harness.measure.machine.environment import (
-    FINGERPRINT_FIELDS,
-    FINGERPRINT_PACKAGES,
-    fingerprint,
-)
+from harness.measure.machine.environment import fingerprint
 from results.compare.machines import differing
 from results.store.folder import Store
 from results.store.records import BrokenRecordError, StoredTrial
 from workloads import measurable
+
+if TYPE_CHECKING:
+    from harness.cli.against.checkout import Checkout
 
 MEASURING = ("harness.measure.engine_process", "harness.cli.session")
 PINNED_OTHERWISE = (
@@ -56,19 +55,6 @@ NAMED_SETTINGS = {
 }
 """Fields of a trial as a user knows them; the others by their names."""
 MOST_NAMED = 3
-
-
-class Pinning(Protocol):
-    """What a version of the code pins a trial by."""
-
-    def of(self, trial: Trial) -> str:
-        """A digest of `parts`."""
-
-    def parts(self, trial: Trial) -> dict[str, str]:
-        """Digests by a name that a user can read."""
-
-    def edited(self, trial: Trial) -> str:
-        """What of `parts` is something else by now, in a line; empty where nothing is."""
 
 
 class Pins:
@@ -134,7 +120,11 @@ class OlderTrials:
     until the same trial, run by today's, is stored: then it would count as one repeat more."""
 
     def __init__(
-        self, store: Store, machine: Mapping[str, Any], names: Collection[str], pins: Pinning
+        self,
+        store: Store,
+        machine: Mapping[str, Any],
+        names: Collection[str],
+        pins: Pins | Checkout,
     ) -> None:
         self._store, self._machine, self._pins = store, machine, pins
         self._fingerprint = fingerprint(machine)
@@ -184,8 +174,8 @@ class OlderTrials:
     def _reason(self, older: StoredTrial, trial: Trial) -> str:
         environment = older.record.environment
         if not self._is_ours(older):
-            found = _names(differences(environment, self._machine))
-            return f"other machine or set-up ({found or 'its fingerprint'})"
+            found = _names(differing([environment, self._machine]))
+            return f"other machine or set-up ({found})"
         parts = self._store.read_code(str(environment.get("code")))
         if parts is None:
             return "its record does not say which code measured it"
@@ -238,14 +228,6 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
         "gone": [name for name in before if name not in now],
     }
     return "; ".join(f"{_names(sorted(names))} {kind}" for kind, names in kinds.items() if names)
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The fields and packages in which two environments have another fingerprint."""
-    fields = [name for name in FINGERPRINT_FIELDS if before.get(name) != now.get(name)]
-    versions = [environment.get("packages", {}) for environment in (before, now)]
-    packages = [name for name in FINGERPRINT_PACKAGES if len({v.get(name) for v in versions}) > 1]
-    return fields + packages
 
 
 def _names(names: Sequence[str]) -> str:

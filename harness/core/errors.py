@@ -8,6 +8,8 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 
+SOME_FAILED = 4
+"""Exit code: some trials failed, and what came of the others is there."""
 _elsewhere = ContextVar("elsewhere", default=False)
 _OF_MEMORY = ("MemoryError", "OutOfMemoryError")
 _NO_MEMORY = ("can't allocate memory", "out of memory", "cannot allocate memory")

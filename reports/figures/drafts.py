@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reports.cells import Cell
-from reports.figures.axes import MARKERS, tag
+from reports.figures.axes import marked_line, tag
 from reports.figures.exits import believed
 from reports.numbers import percent
-from reports.svg import SURFACE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,18 +60,10 @@ def against_position(axes: Axes, cells: Sequence[Cell]) -> None:
 
 
 def _line(axes: Axes, cell: Cell, points: Sequence[Standing]) -> None:
-    variant, alpha = cell.variant, 1.0 if believed(cell) else 0.35
-    marker = MARKERS[variant.style % len(MARKERS)]
+    alpha = 1.0 if believed(cell) else 0.35
     x, y = [p.position for p in points], [100 * p.share for p in points]
-    drawn: list[Any] = axes.plot(
-        x, y, color=variant.colour, linestyle=variant.line, linewidth=1.6, marker=marker,
-        markersize=4.5, alpha=alpha,
-    )  # fmt: skip
-    few = [p for p in points if p.judged < FEWEST_JUDGED]
-    drawn += axes.plot(
-        [p.position for p in few], [100 * p.share for p in few], linestyle="", marker=marker,
-        markersize=4.5, color=variant.colour, markerfacecolor=SURFACE, alpha=alpha,
-    )  # fmt: skip
+    few = [place for place, p in enumerate(points) if p.judged < FEWEST_JUDGED]
+    drawn = marked_line(axes, cell.variant, x, y, few, 4.5, alpha)
     told = [
         f"first {p.position} {percent(p.share)}% ({p.judged:,.0f} judged)"
         for p in points

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
-from reports.figures.axes import MARKERS, LabelledRows, rule, tag, value_axis
+from reports.figures.axes import LabelledRows, marked_line, rule, tag, value_axis
 from reports.numbers import milliseconds, percent, ratio
-from reports.svg import INK, MUTED, SURFACE
+from reports.svg import INK, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,18 +58,9 @@ def against_size(axes: Axes, lines: Sequence[Sequence[SizedSpeedup]]) -> None:
 
 
 def _line(axes: Axes, points: Sequence[SizedSpeedup]) -> None:
-    variant = points[0].cell.variant
-    marker = MARKERS[variant.style % len(MARKERS)]
-    x = [point.size_bytes / 1e9 for point in points]
-    drawn: list[Any] = axes.plot(
-        x, [point.speedup for point in points], color=variant.colour, linestyle=variant.line,
-        linewidth=1.6, marker=marker, markersize=4.5,
-    )  # fmt: skip
-    doubtful = [point for point in points if point.bound or not point.holds]
-    drawn += axes.plot(
-        [point.size_bytes / 1e9 for point in doubtful], [point.speedup for point in doubtful],
-        linestyle="", color=variant.colour, marker=marker, markersize=4.5, markerfacecolor=SURFACE,
-    )  # fmt: skip
+    x, y = [point.size_bytes / 1e9 for point in points], [point.speedup for point in points]
+    doubtful = [place for place, one in enumerate(points) if one.bound or not one.holds]
+    drawn = marked_line(axes, points[0].cell.variant, x, y, doubtful, 4.5)
     told = [f"{ratio(point.speedup)}× on {point.cell.model}" for point in points]
     tag(drawn, points[0].cell, ", ".join(told))
 

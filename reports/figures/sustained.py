@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reports.cells import Cell
-from reports.figures.axes import MARKERS, rule, tag, value_axis
+from reports.figures.axes import rule, tag, value_axis
 from reports.numbers import interval, percent, significant
 from results.goodput.stored import StoredScale, StoredSearch
 
@@ -21,7 +21,6 @@ def share_over_rate(
     vertical line in a band, its interval. Dashed across: the share that is wanted."""
     for cell, found in searches:
         variant = cell.variant
-        marker = MARKERS[variant.style % len(MARKERS)]
         probes = sorted(found.probes, key=lambda probe: probe.came_about)
         line = axes.plot(
             [p.came_about for p in probes], [p.share * 100 for p in probes],
@@ -34,7 +33,7 @@ def share_over_rate(
                           linewidth=1.0, alpha=0.6)
             )  # fmt: skip
             drawn += axes.plot(
-                p.came_about, p.share * 100, marker, color=variant.colour, markersize=4
+                p.came_about, p.share * 100, variant.marker, color=variant.colour, markersize=4
             )
             ends = interval(p.low, p.high, percent)
             tag(drawn, cell, f"{percent(p.share)}% {ends} at {significant(p.came_about)}/s")
@@ -72,8 +71,7 @@ def rate_over_scale(axes: Axes, searches: Sequence[tuple[Cell, StoredSearch]]) -
         for p, rate in known:
             low, high = p.low or rate, p.high or rate
             drawn = list(axes.plot([p.scale] * 2, [low, high], color=variant.colour, linewidth=1.0))
-            marker = MARKERS[variant.style % len(MARKERS)]
-            drawn += axes.plot(p.scale, rate, marker, color=variant.colour, markersize=4)
+            drawn += axes.plot(p.scale, rate, variant.marker, color=variant.colour, markersize=4)
             ends = interval(low, high, significant)
             tag(drawn, cell, f"{significant(rate)}/s {ends} at {significant(p.scale)} times")
     value_axis(axes, "x", drawn_scales)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
-from reports.figures.axes import MARKERS, rule, tag, value_axis
+from reports.figures.axes import rule, tag, value_axis
 from reports.svg import MUTED
+from reports.variants import MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from reports.figures.axes import MARKERS, short_number, tag, value_axis
+from reports.figures.axes import short_number, tag, value_axis
 from reports.numbers import significant
 from reports.sections.searched import SweptCurve, SweptPoint
 from reports.svg import SURFACE
@@ -54,7 +54,6 @@ def over_load(axes: Axes, curves: Sequence[SweptCurve], x: CurveAxis, y: CurveAx
             if (a := x.of(point)) is not None and (b := y.of(point)) is not None
         ]
         variant = curve.cell.variant
-        marker = MARKERS[variant.style % len(MARKERS)]
         line = axes.plot(
             [a for _, a, _ in points], [b for *_, b in points], color=variant.colour,
             linestyle=variant.line, linewidth=1.4,
@@ -62,7 +61,7 @@ def over_load(axes: Axes, curves: Sequence[SweptCurve], x: CurveAxis, y: CurveAx
         tag(line, curve.cell)
         for point, a, b in points:
             dot = axes.plot(
-                a, b, marker, color=variant.colour, markersize=4, clip_on=False,
+                a, b, variant.marker, color=variant.colour, markersize=4, clip_on=False,
                 markerfacecolor=variant.colour if point.kept_up else SURFACE,
             )  # fmt: skip
             said = f"{short_number(b)}{y.unit} at {significant(a)}{x.unit}"

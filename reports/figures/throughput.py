@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
 from reports.figures.axes import (
-    MARKERS,
     LabelledRows,
+    marked_line,
     rule,
     short_label,
     short_number,
@@ -143,7 +143,7 @@ def against_latency(axes: Axes, cells: Sequence[Cell]) -> None:
         for x, y, _, cell in points:
             holds = cell.holds(METRIC) and cell.holds(LATENCY)
             dot = axes.plot(
-                x, y, MARKERS[variant.style % len(MARKERS)], color=variant.colour, markersize=4.5,
+                x, y, variant.marker, color=variant.colour, markersize=4.5,
                 markerfacecolor=variant.colour if holds else SURFACE, clip_on=False,
             )  # fmt: skip
             said = f"{short_number(x)} tokens/s, {short_number(y)} ms per token"
@@ -164,16 +164,8 @@ def _line(axes: Axes, cells: Sequence[Cell], quantity: Quantity) -> None:
     low = [cell.low(metric) or v for cell, v in zip(cells, y, strict=True)]
     high = [cell.high(metric) or v for cell, v in zip(cells, y, strict=True)]
     band = axes.fill_between(x, low, high, color=variant.colour, alpha=0.18, linewidth=0)
-    lines = axes.plot(
-        x, y, color=variant.colour, linestyle=variant.line, linewidth=1.6,
-        marker=MARKERS[variant.style % len(MARKERS)], markersize=4,
-    )  # fmt: skip
     void = [place for place, cell in enumerate(cells) if not cell.holds(metric)]
-    lines += axes.plot(
-        [x[place] for place in void], [y[place] for place in void], linestyle="",
-        color=variant.colour, marker=MARKERS[variant.style % len(MARKERS)], markersize=4,
-        markerfacecolor=SURFACE,
-    )  # fmt: skip
+    lines = marked_line(axes, variant, x, y, void, 4)
     note = " to ".join(short_number(v) for v in (min(y), max(y))) + quantity.unit
     for doubt in dict.fromkeys(against(cells[place], metric) for place in void):
         at = [f"{x[place]:g}" for place in void if against(cells[place], metric) == doubt]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from reports.cells import Cell
-from reports.figures.axes import MARKERS, LabelledRows, rule, tag, value_axis
+from reports.figures.axes import LabelledRows, rule, tag, value_axis
 from reports.numbers import significant
 from reports.svg import INK, MUTED
 from reports.variants import Variant
@@ -73,7 +73,7 @@ def consistency_against_speedup(
         alpha = 0.35 if doubt else 1.0
         drawn = axes.plot([low, high], [share * 100] * 2, color=colour, linewidth=1.2, alpha=alpha)
         drawn += axes.plot(
-            speedup, share * 100, MARKERS[cell.variant.style % len(MARKERS)],
+            speedup, share * 100, cell.variant.marker,
             color=colour, markersize=5.5, alpha=alpha, clip_on=False,
         )  # fmt: skip
         note = f"{cell.load}, {speedup:.2f}×, {share:.1%} {baseline.alike}"
@@ -100,7 +100,7 @@ def quality_against_speedup(
     for cell, score in points:
         speedup = cell.value(baseline.speedup) or 1.0
         drawn = axes.plot(
-            speedup, score, MARKERS[cell.variant.style % len(MARKERS)], color=cell.variant.colour,
+            speedup, score, cell.variant.marker, color=cell.variant.colour,
             markersize=5.5, alpha=1.0 if cell.holds(baseline.speedup) else 0.35, clip_on=False,
         )  # fmt: skip
         tag(drawn, cell, f"{cell.load}, {speedup:.2f}×, {metric_label} {significant(score)}")

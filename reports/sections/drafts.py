@@ -11,7 +11,7 @@ from reports.figures import drafts as figures
 from reports.numbers import percent, ratio, significant
 from reports.panels import Panel, Place, folded, panels
 from reports.sections import Section
-from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
+from reports.tables import BodyRow, Column, Group, bounds, build, judged_scope, places
 from reports.words.drafts import Drafting, drafting, engine
 from reports.words.findings import extremes
 from reports.words.ranking.draft_gains import sentences
@@ -54,7 +54,7 @@ def _curves(place: Place) -> Iterator[Panel]:
 
 
 def _row(one: Drafting) -> BodyRow:
-    return scope(one.cell)._replace(css="invalid" * (not one.cell.stands_alone))
+    return judged_scope(one.cell)
 
 
 def _no_plain(one: Drafting) -> str:

@@ -11,7 +11,7 @@ from reports.cells import Cell, Overview
 from reports.collect import Samples
 from reports.numbers import counted, milliseconds, percent, ratio, significant
 from reports.sections import Section
-from reports.tables import LOAD, QUALITY, WORKLOAD, BodyRow, Column, Group, bounds, build, scope
+from reports.tables import LOAD, QUALITY, WORKLOAD, Column, Group, bounds, build, judged_scope
 from reports.words.definitions import meaning
 from reports.words.doubts import filled, one_wave, runs_otherwise
 from reports.words.doubts.doubt import UNEQUAL, against, remedy, sentences
@@ -63,14 +63,10 @@ def section(seen: Overview, samples: Samples) -> Section:
         *_numbers(seen.why_no_speedup, shrinking(seen.cells), idle, f"{counted_in(seen.cells)}/s"),
         QUALITY_COLUMN,
     ]  # fmt: skip
-    table = build(columns, seen.cells, _scope)
+    table = build(columns, seen.cells, judged_scope)
     loads = [*filled.sentences(seen.cells, samples), *one_wave.sentences(seen.cells)]
     words = [*sentences(seen.cells), *runs_otherwise.sentences(seen.cells), *loads]
     return Section("results", "Results", RESULTS_NOTE, table=table, words=words, is_open=True)
-
-
-def _scope(cell: Cell) -> BodyRow:
-    return scope(cell)._replace(css="invalid" * (not cell.stands_alone))
 
 
 def _numbers(

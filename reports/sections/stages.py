@@ -9,7 +9,7 @@ from reports.collect import Samples
 from reports.numbers import percent, significant
 from reports.sections import Section
 from reports.sections.stage_plans import planned
-from reports.tables import BodyRow, Column, Group, build, places, scope
+from reports.tables import BodyRow, Column, Group, build, judged_scope, places
 from reports.words.findings import NONE_HOLDS
 from reports.words.stages import StageWork, sentences, stages
 
@@ -37,8 +37,8 @@ def section(seen: Overview, samples: Samples) -> Section | None:
 
 
 def _row(one: StageWork) -> BodyRow:
-    row, css = scope(one.cell), "invalid" * (not one.cell.stands_alone)
-    return row._replace(condition=f"{row.condition}, stage {one.number}", css=css)
+    row = judged_scope(one.cell)
+    return row._replace(condition=f"{row.condition}, stage {one.number}")
 
 
 def _milliseconds(one: StageWork) -> float | None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jinja2
 from markupsafe import Markup
 
 from reports.figures.axes import value_axis
-from reports.page import CSS
+from reports.page import CSS, template
 from reports.panels import Panel, Size, draw, drawing
 from reports.simulated.figure import PaperFigure
 from reports.svg import MUTED, series_colour
@@ -19,16 +17,13 @@ from reports.svg import MUTED, series_colour
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PAGE = Path(__file__).with_name("page.html.j2")
-
 
 def figures_page(title: str, figures: Sequence[PaperFigure]) -> str:
     """The page's HTML, which needs nothing else."""
     with drawing():
         drawn = [(one, _drawn(one, f"f{place}-")) for place, one in enumerate(figures)]
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     css = Markup(CSS.read_text(encoding="utf-8"))
-    page = environment.from_string(PAGE.read_text(encoding="utf-8"))
+    page = template("simulated/page.html.j2")
     overview = [
         (Markup('<a href="#f{}">{}</a>').format(n, one.name), one.paper, one.ours(), one.provenance)
         for n, one in enumerate(figures, 1)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from harness.core.names import FINGERPRINT_FIELDS
 from harness.core.nouns import Trial, TrialRecord, canonical_json, to_json
-from results.compare.gate.identity import MACHINE
 
-WHERE = (*MACHINE, "packages")
+WHERE = (*FINGERPRINT_FIELDS, "packages")
 """Fields in which the environments of trials that may not be pooled can differ."""
 ANSWERED = ("model", "max_new_tokens", "ignore_eos", "sampling")
 """Fields of a trial that decide its answers, beside its engine and its prompts."""

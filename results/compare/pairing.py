@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.names import QUALITY
+from harness.core.names import QUALITY, row_id
 from harness.core.nouns import Load, Trial, canonical_json, to_json
 from results.compare.agreement import Agreement, compare
 from results.compare.decomposition import speedup_parts
@@ -185,11 +185,7 @@ def data_rows(ids: Sequence[str]) -> Ints | None:
     if not any("#" in name for name in ids):
         return None
     places = {name: place for place, name in enumerate(ids)}
-    rows = np.arange(len(ids))
-    for place, name in enumerate(ids):
-        row, _, turn = name.rpartition("#")
-        if turn.isdecimal() and row in places:
-            rows[place] = places[row]
+    rows = np.array([places[row_id(name, places)] for name in ids])
     return rows if len(np.unique(rows)) < len(rows) else None
 
 

@@ -83,10 +83,8 @@ def geometric_mean(logs: Floats) -> float | None:
     return math.exp(float(defined.mean())) if len(defined) else None
 
 
-def speedup_interval(
-    logs: Floats, rows: Ints | None = None, *, level: float = 0.95
-) -> Interval | None:
-    """Geometric mean over all pairs of `logs` ((repeats, requests), NaN where missing) with its
+def speedup_interval(logs: Floats, rows: Ints | None = None) -> Interval | None:
+    """Geometric mean over all pairs of `logs` ((repeats, requests), NaN where missing) with its 95%
     interval. None without a pair; no bounds with fewer than two requests.
 
     `rows`: (requests,) the number of the data row that each request asks; None where each asks its
@@ -95,13 +93,13 @@ def speedup_interval(
     found = crossed_mean(logs, rows)
     if found is None:
         return None
-    value, bounds = math.exp(found.mean), found.bounds(level)
+    value, bounds = math.exp(found.mean), found.bounds()
     if bounds is None:
         return Interval(value, None, None, found.repeats)
     if bounds[0] > 0 or bounds[1] < 0:
         more: int | None = 0
     else:
-        needed = found.repeats_to_exclude(level=level)
+        needed = found.repeats_to_exclude()
         more = None if needed is None else max(1, needed - found.repeats)
     return Interval(value, math.exp(bounds[0]), math.exp(bounds[1]), found.repeats, more)
 

@@ -246,8 +246,7 @@ def apart(one: Member, other: Member) -> str | None:
 
     The time between trials of one invocation of `run` comes from the clock that it kept (see
     `harness.measure.sweep`). Across invocations no clock is the same, and something may have
-    changed in between: they are no pair. Records from before invocations were stored have only the
-    text of the wall clock.
+    changed in between: they are no pair. Imported trials have only the text of the wall clock.
     """
     mine, theirs = one.stored.record.environment, other.stored.record.environment
     if mine.get("invocation") != theirs.get("invocation"):

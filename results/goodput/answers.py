@@ -29,8 +29,8 @@ class ProbedAnswers(NamedTuple):
     right_per_s: float | None
     """Requests per second that meet the objective *and* are right, at the rate found; None where
     nothing says what is right."""
-    prompts: int | None = None
-    """Different ones; None in a file of an earlier version."""
+    prompts: int
+    """Different ones."""
 
     def words(self) -> str:
         """For people."""

@@ -53,9 +53,9 @@ class StoredSearch:
     probes: tuple[StoredProbe, ...]
     keys: tuple[str, ...]
     """Of its trials, the idle one first."""
-    scales: tuple[StoredScale, ...] = ()
+    scales: tuple[StoredScale, ...]
     """Other objectives, ascending; empty where none were asked for."""
-    answers: ProbedAnswers | None = None
+    answers: ProbedAnswers | None
     """What they are worth at the rate found."""
 
 
@@ -106,7 +106,7 @@ def read_curves(folder: Path) -> tuple[StoredCurve, ...]:
 
 def begun(path: Path) -> frozenset[str]:
     """Keys of all probes that a file of searches or of a sweep ever named. Raises `UserError`."""
-    found = _read(path, lambda told: frozenset(map(str, told.get("trials", ()))), "decodebench")
+    found = _read(path, lambda told: frozenset(map(str, told["trials"])), "decodebench")
     return found or frozenset()
 
 
@@ -138,9 +138,8 @@ def _searches(found: Any) -> StoredSearches:
     return StoredSearches(
         float(found["share"]),
         float(found["confidence"]),
-        frozenset(map(str, found.get("trials", ()))),
-        # an older file names no trials: then nobody knows whose the probes are
-        tuple(_search(one) for one in found["systems"] if one.get("keys")),
+        frozenset(map(str, found["trials"])),
+        tuple(_search(one) for one in found["systems"] if one["keys"]),
     )
 
 
@@ -167,14 +166,14 @@ def _search(one: Mapping[str, Any]) -> StoredSearch:
         for p in one["probes"]
     )
     limit, ended, keys = str(one["limit"]), str(one["ended"]), tuple(map(str, one["keys"]))
-    answers = one.get("answers")
+    answers = one["answers"]
     return StoredSearch(
         *_rates(one),
         limit,
         ended,
         tuple(probes),
         keys,
-        tuple(StoredScale(float(s["scale"]), *_rates(s)) for s in one.get("scales", ())),
+        tuple(StoredScale(float(s["scale"]), *_rates(s)) for s in one["scales"]),
         ProbedAnswers(**answers) if answers else None,
     )
 

@@ -13,10 +13,11 @@ import numpy as np
 
 import results
 from harness.core.errors import UserError
+from harness.core.names import FINGERPRINT_FIELDS, FINGERPRINT_PACKAGES
 from harness.core.nouns import TrialRecord, canonical_json
 from results import registry
 from results.compare.gate.extraction import own_repeat
-from results.compare.gate.identity import DURATION, FIELDS, MACHINE, PACKAGES, REPLAY, identity
+from results.compare.gate.identity import DURATION, FIELDS, REPLAY, identity
 from results.compare.gate.record_file import read_record
 from results.compare.gate.reduced import (
     OF_SEVERAL,
@@ -32,7 +33,12 @@ from results.history.copies import Measurement, Observation, ObservedRun, each_o
 from results.run import Run
 from results.store.records import StoredTrial
 
-_NEW_VERSIONS = ("python", "gpu_driver", "variables", *(f"packages.{name}" for name in PACKAGES))
+_NEW_VERSIONS = (
+    "python",
+    "gpu_driver",
+    "variables",
+    *(f"packages.{name}" for name in FINGERPRINT_PACKAGES),
+)
 """Fields of `identity` that may change in a series: a step is looked for there too."""
 _SCORES = frozenset(metric.name for metric in registry.scores())
 RECORD = ".parquet"
@@ -186,7 +192,7 @@ def _observation(
     left_out = {*_NEW_VERSIONS, DURATION}
     same = {name: fields.get(name) for name in FIELDS if name not in left_out}
     same[REPLAY] = same[REPLAY] or []
-    host = canonical_json({name: same[name] for name in MACHINE if name in same})
+    host = canonical_json({name: same[name] for name in FINGERPRINT_FIELDS if name in same})
     return Observation(
         cell, canonical_json(same), host, _machine(fields), _versions(cell, fields, version),
         values, doubted, frozenset(measured),
@@ -217,7 +223,7 @@ def _machine(fields: Mapping[str, Any]) -> str:
 
 
 def _versions(cell: CellName, fields: Mapping[str, Any], version: str) -> dict[str, str]:
-    packages = {name: fields.get(f"packages.{name}") for name in PACKAGES}
+    packages = {name: fields.get(f"packages.{name}") for name in FINGERPRINT_PACKAGES}
     found = {name: str(told) for name, told in packages.items() if told}
     for name in ("python", "gpu_driver"):
         if told := fields.get(name):

@@ -171,9 +171,7 @@ def _arrays(table: Any, read: Callable[[str], Any], has_texts: bool) -> RequestA
         commit_start=commit_start,
         commit_ns=commit_ns,
         commit_tokens=commit_tokens,
-        stamp_lag_ns=_ragged(table, "stamp_lag_ns")[1]
-        if "stamp_lag_ns" in table.column_names
-        else np.zeros(0, np.int64),
+        stamp_lag_ns=_ragged(table, "stamp_lag_ns")[1],
         token_start=token_start,
         token_ids=token_ids,
         known=_known(tokens, token_start, token_ids),

@@ -6,7 +6,7 @@
 | `scheduled_ns`, `submitted_ns`, `client_lag_ns` | int64 | monotonic clock |
 | `commit_ns` | list of int64 | one stamp per commit |
 | `commit_tokens` | list of int32 | tokens of each commit |
-| `stamp_lag_ns` | list of int64 | by how much each stamp can be late; empty: none can. Optional |
+| `stamp_lag_ns` | list of int64 | by how much each stamp can be late; empty: none can |
 | `token_ids` | list of int32 | every output token |
 | `token_layers` | list of int32 | layers that each ran, 0: not told; may end earlier. Optional |
 | `finished` | string or null | stop, length, error; null when the trial ended first |
@@ -67,8 +67,6 @@ DECIDED = {
 lack some, which are empty then."""
 LAYERS = {"token_layers": pa.list_(pa.int32())}
 """A column of a trial whose backend leaves early, token by token."""
-OPTIONAL = {"stamp_lag_ns"}
-"""Columns that files of earlier versions do not have."""
 
 
 class TrialFile:
@@ -82,7 +80,7 @@ class TrialFile:
         with self._broken():
             self._file = pq.ParquetFile(pa.BufferReader(data))
             self.names: list[str] = self._file.schema_arrow.names
-        if missing := [name for name in COLUMNS if name not in {*self.names, *OPTIONAL}]:
+        if missing := [name for name in COLUMNS if name not in self.names]:
             raise BrokenRecordError(f"{path}: no column '{missing[0]}'; {AGAIN}")
 
     def read(self, names: Sequence[str]) -> pa.Table:
@@ -183,7 +181,7 @@ def from_table(
             commit_tokens=columns["commit_tokens"][i],
             token_ids=columns["token_ids"][i],
             token_layers=columns["token_layers"][i] if "token_layers" in columns else [],
-            stamp_lag_ns=columns["stamp_lag_ns"][i] if "stamp_lag_ns" in columns else [],
+            stamp_lag_ns=columns["stamp_lag_ns"][i],
             finished=columns["finished"][i],
             error=columns["error"][i],
             telemetry=json.loads(columns["telemetry"][i] or "{}"),

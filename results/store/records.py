@@ -128,22 +128,8 @@ def from_text(path: Path, text: bytes) -> StoredTrial:
     return StoredTrial(record, payload, digest(text))
 
 
-def _measured_among(options: dict[str, Any]) -> dict[str, Any]:
-    """Takes out of the options what records before `BackendInfo.measured` kept among them."""
-    names = {
-        "costs": "costs",
-        "predicted_speedup": "predicted_speedup",
-        "calibrated": "calibration",
-        "calibrated_batch": "calibration_batch",
-    }
-    return {new: options.pop(old) for old, new in names.items() if old in options}
-
-
 def _parse(data: dict[str, Any]) -> tuple[TrialRecord, Payload]:
     payload = typed(Payload, data.pop("parquet"), "parquet")
-    backend = data["backend"]
-    if backend is not None and not backend.get("measured"):
-        backend["measured"] = _measured_among(backend["options"])
     canonical_json(data["trial"])  # refuses numbers that are none, which options may hold
     record = typed(TrialRecord, data)
     check_fields(_Environment, record.environment, "environment")

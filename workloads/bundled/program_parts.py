@@ -6,8 +6,6 @@ parameter, `{x}` the expression or the noun phrase of the piece below it.
 
 from dataclasses import dataclass
 
-from workloads.bundled.draw import Draw
-
 
 @dataclass(frozen=True)
 class ElementSource:
@@ -28,10 +26,6 @@ class Piece:
     phrases: tuple[str, ...]
     code: str
     constants: tuple[int | str, ...] = ()
-
-    def constant(self, draw: Draw) -> int | str | None:
-        """Draw a constant, or None where the piece has none."""
-        return draw.choose(self.constants) if self.constants else None
 
 
 NUMBER_SOURCES = (

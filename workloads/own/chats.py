@@ -22,7 +22,6 @@ from workloads.own.scorers import NONE, SCORERS, check_answer, is_scorer
 from workloads.own.synthetic import MOST_OUTPUT
 from workloads.readers import Budget, Record, read_records
 
-NAME = "jsonl"
 ROLES = ("system", "developer", "user", "assistant")
 OF_TOOLS = ("tool", "function")
 """Roles of messages that answer a call, which is no text."""

@@ -18,7 +18,7 @@ from harness.cli.folders.run_folder import (
     write_code,
     write_inputs,
 )
-from harness.cli.pins import OlderTrials, Pinning, Pins
+from harness.cli.pins import OlderTrials, Pins
 from harness.cli.progress import SweepDisplay, warn_of_others
 from harness.cli.session import open_session
 from harness.core.closure import ROOT
@@ -53,7 +53,7 @@ def run_against(
     """
     _check_place(directory)
     _check_models(experiment, other)
-    pinned: dict[str, Pinning] = {BASE: other, NEW: Pins()}
+    pinned: dict[str, Pins | Checkout] = {BASE: other, NEW: Pins()}
     machines = {BASE: other.environment, NEW: environment()}
     sides = {
         name: Side(
@@ -89,7 +89,7 @@ def _run(
     trials: Sequence[Trial],
     sides: dict[str, Side],
     stores: dict[str, Store],
-    pinned: dict[str, Pinning],
+    pinned: dict[str, Pins | Checkout],
     directory: Path,
 ) -> SweepResult:
     names = {trial.backend for trial in trials}

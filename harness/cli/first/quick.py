@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli.repeats.options import AgainShare, Fresh, RetryFailures
-from harness.core.errors import UserError, nearest
+from harness.core.errors import SOME_FAILED, UserError, nearest
 
 if TYPE_CHECKING:
     from harness.experiment.config import Experiment
 
-SOME_FAILED = 4
 DIGEST = 8
 """Hexadecimal digits."""
 WHERE = "quick"

@@ -141,7 +141,7 @@ def _settle(store: Store, aside: Path) -> bool:
 
 
 def _before(aside: Path) -> list[str] | None:
-    """None where nothing tells, as an older version leaves it: all of it is put back then."""
+    """None where nothing tells, as a kill before it was written leaves it: all is put back."""
     try:
         found: list[str] = json.loads((aside / BEFORE).read_bytes())
     except (FileNotFoundError, ValueError):

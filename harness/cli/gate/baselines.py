@@ -14,11 +14,10 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from harness.cli.gate.compare import GIT
 from harness.core.errors import UserError, nearest
-from results.compare.gate.record_file import read_record, write_record
+from results.compare.gate.record_file import parse_record, read_record, write_record
 from results.compare.gate.reduced import ReducedRun
 
 SUFFIX = ".parquet"
@@ -28,23 +27,7 @@ _WHO = {"NAME": "decodebench", "EMAIL": "decodebench@localhost"}
 """Who commits, where git does not know."""
 
 
-class BaselineStore(Protocol):
-    """Files of record, named by the fingerprints of machines."""
-
-    def machines(self) -> list[str]:
-        """Whose baselines there are. Raises `UserError`."""
-
-    def read(self, machine: str) -> ReducedRun:
-        """Raises `UserError`."""
-
-    def how_to_get_one(self) -> str:
-        """What to do where a machine has none."""
-
-    def write(self, machine: str, run: ReducedRun) -> str:
-        """Where it is now, for people. Raises `UserError` and `OSError`."""
-
-
-def open_store(named: str) -> BaselineStore:
+def open_store(named: str) -> FolderBaselines | GitBaselines:
     """The store that `--baseline-store` names."""
     if named.startswith(GIT):
         return GitBaselines(named.removeprefix(GIT))
@@ -58,7 +41,7 @@ class FolderBaselines:
     path: Path
 
     def machines(self) -> list[str]:
-        """As `BaselineStore`."""
+        """Whose baselines there are. Raises `UserError`."""
         try:
             return sorted(path.stem for path in self.path.iterdir() if path.suffix == SUFFIX)
         except FileNotFoundError:
@@ -68,15 +51,15 @@ class FolderBaselines:
             raise UserError(f"{self.path}: {told}") from None
 
     def read(self, machine: str) -> ReducedRun:
-        """As `BaselineStore`."""
+        """Raises `UserError`."""
         return read_record(self.path / f"{machine}{SUFFIX}")
 
     def how_to_get_one(self) -> str:
-        """As `BaselineStore`."""
+        """What to do where a machine has none."""
         return _UPDATE
 
     def write(self, machine: str, run: ReducedRun) -> str:
-        """As `BaselineStore`."""
+        """Where it is now, for people. Raises `UserError` and `OSError`."""
         path = self.path / _file(machine)
         self.machines()  # says in words what is no folder
         write_record(path, run)
@@ -91,15 +74,15 @@ class GitBaselines:
     branch: str
 
     def machines(self) -> list[str]:
-        """As `BaselineStore`."""
+        """As of `FolderBaselines`."""
         return sorted(name.removesuffix(SUFFIX) for name in self._files() if name.endswith(SUFFIX))
 
     def read(self, machine: str) -> ReducedRun:
-        """As `BaselineStore`."""
+        """As of `FolderBaselines`."""
         return read_from_git(f"{GIT}{self.branch}:{machine}{SUFFIX}")
 
     def how_to_get_one(self) -> str:
-        """As `BaselineStore`. A clone has the branches that it fetched."""
+        """As of `FolderBaselines`. A clone has the branches that it fetched."""
         if _resolved(_local_first(self.branch)) is not None:
             return _UPDATE
         name = self.branch.removeprefix("origin/")
@@ -170,14 +153,7 @@ def read_from_git(named: str) -> ReducedRun:
     content = _git("cat-file", "blob", f"{ref}:{path}", check=False)
     if content is None:
         raise UserError(f"{named}: no such file there; 'compare --update' stores a baseline")
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / Path(path).name
-        file.write_bytes(content)
-        try:
-            found = read_record(file)
-        except UserError as error:
-            raise UserError(str(error).replace(str(file), named)) from None
-    return dataclasses.replace(found, where=named)
+    return parse_record(content, named)
 
 
 def _file(machine: str) -> str:

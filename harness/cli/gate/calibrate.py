@@ -58,8 +58,9 @@ def calibrate_gate(
     from harness.cli.gate.gate_file import read_rules, rules_text
     from harness.core.errors import UserError
     from harness.core.files import write_atomic
+    from harness.core.names import UNSOUND
     from results.compare.gate.calibration import calibrated
-    from results.compare.gate.identity import UNSOUND, check_allowed, check_one_version
+    from results.compare.gate.identity import check_allowed, check_one_version
     from results.compare.gate.margins import DEFAULTS
 
     allowed = check_allowed(allow or ())

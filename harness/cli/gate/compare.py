@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.core.errors import UserError
+from harness.core.names import UNSOUND
 
 if TYPE_CHECKING:
     from results.compare.gate.decision import Decision
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 GIT = "git:"
 """Begins the name of a store, or of a file of record, that is on a branch."""
-UNSOUND = "unsound"
-"""What `--allow` may say beside `--update` too: a baseline whose times are not believed."""
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 
 

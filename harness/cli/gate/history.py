@@ -12,13 +12,13 @@ import typer
 
 from harness.cli.gate.compare import GIT
 from harness.core.errors import UserError, nearest
+from harness.core.names import UNSOUND
 
 if TYPE_CHECKING:
     from results.compare.gate.reduced import ReducedRun
     from results.history.series import FoundChange, History, HistoryPoint
 
 PAGE = "history.html"
-UNSOUND = "unsound"
 
 
 def history(

@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
-from harness.core.errors import UserError
+from harness.core.errors import SOME_FAILED, UserError
 
 REQUESTS = 400
-SOME_FAILED = 4
 
 
 def goodput(

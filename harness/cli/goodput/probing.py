@@ -40,6 +40,9 @@ from results.store.folder import Store
 from workloads.datasets import rows_made
 
 LATE = "client-late"
+IDLE_REQUESTS = 20
+MOST_LATE = 2
+"""Probes in a row in which the client was late: then it is what limits."""
 UNKNOWN = 0
 """How many probes there will be."""
 
@@ -171,10 +174,9 @@ class Prober:
         [trial] = wiring.resolve(one).trials()
         return replace(trial, repeat=repeat)
 
-    def run(self, trial: Trial, *, last: bool = False) -> ProbedLoad:
-        """What the trial comes to; the engine stays loaded unless it is the `last` one. Raises
-        `RefusedProbeError` for input that the engine refuses, `FailedProbeError` for a trial that
-        fails."""
+    def run(self, trial: Trial) -> ProbedLoad:
+        """What the trial comes to; the engine stays loaded. Raises `RefusedProbeError` for input
+        that the engine refuses, `FailedProbeError` for a trial that fails."""
         code = self._pins.of(trial)
         key = trial.key(self._fingerprint, code)
         self._began(key)
@@ -191,8 +193,7 @@ class Prober:
             teller = Teller(self._events, self._count, UNKNOWN, trial)
             self._count += 1
             teller.tell("started")
-            upcoming = [] if last else [trial]
-            record = self._fleet.run(job, upcoming, teller.message, edited=self._pins.edited)
+            record = self._fleet.run(job, [trial], teller.message, edited=self._pins.edited)
             record = write_record(self._store, record)
             teller.tell("finished", record=record, refused=self._fleet.refused)
         if record.status != "ok":

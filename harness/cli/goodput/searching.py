@@ -8,6 +8,8 @@ from typing import Any
 
 from harness.cli.goodput.probe_lengths import IdleSystem
 from harness.cli.goodput.probing import (
+    IDLE_REQUESTS,
+    MOST_LATE,
     FailedProbeError,
     ProbedLoad,
     ProbedSystem,
@@ -23,9 +25,6 @@ from results.goodput.search import FoundRate, Probe, RateSearch, limited_by
 from results.goodput.shares import share_interval
 from results.metrics import latency
 
-IDLE_REQUESTS = 20
-MOST_LATE = 2
-"""Probes in a row in which the client was late: then it is what limits."""
 LATE_NEAR = 1.25
 """Within this factor of a rate that held nothing is tried below one at which the client is late."""
 LATE = "the client was late"

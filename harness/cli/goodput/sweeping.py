@@ -10,6 +10,8 @@ import numpy as np
 
 from harness.cli.goodput.kept import KeptAnswer
 from harness.cli.goodput.probing import (
+    IDLE_REQUESTS,
+    MOST_LATE,
     FailedProbeError,
     ProbedLoad,
     ProbedSystem,
@@ -29,11 +31,8 @@ from results.metrics import latency
 from results.store.folder import Store
 
 IDLE = Load("closed", concurrency=1)
-IDLE_REQUESTS = 20
 START = 2.0
 """The first rate, in requests that an idle system answers one after the other in that time."""
-MOST_LATE = 2
-"""Probes in a row in which the client was late: then it is what limits."""
 
 
 @dataclass(slots=True)

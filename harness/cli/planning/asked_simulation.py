@@ -13,7 +13,7 @@ import typer
 
 from harness.cli.planning.simulated_run import SimulatedRun
 from harness.cli.planning.straggling import slowdowns
-from harness.cli.planning.told import MOST_LOG_BYTES, read_json
+from harness.cli.planning.told import log_decisions, read_json
 from harness.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -251,22 +251,4 @@ def _decisions(
         raise UserError(f"--requests: expected at most {most}, found {requests}")
     if trace is None:
         return leaving.drawn(model.survival, requests, seed), model.ramps
-    return log_decisions(trace, model, requests)
-
-
-def log_decisions(
-    path: Path, model: StageProfile, inputs: int | None = None
-) -> tuple[LeaveDecisions, tuple[int, ...]]:
-    """Who leaves where by a log of ramps, for so many inputs or each of the log once, and behind
-    which layers it has a ramp. Raises `UserError`, also where the profile tells its ramps and has
-    none there."""
-    from backends.tetris.pipeline import leaving
-
-    layers = model.layers
-    log = leaving.log_from(read_json(path, MOST_LOG_BYTES), str(path), layers)
-    ramps = tuple(one for one in log.after if one < layers)
-    for one in ramps:
-        if model.ramps is not None and one not in model.ramps:
-            raise UserError(f"{path}: after: the profile has no ramp behind layer {one}")
-    count = len(log.leaves) if inputs is None else inputs
-    return leaving.logged(log, layers, count), ramps
+    return log_decisions(trace, model.layers, model.ramps, requests)

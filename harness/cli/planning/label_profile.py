@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.cli.planning.served_costs import ServedCosts
-from harness.cli.planning.told import MOST_LOG_BYTES, read_json
+from harness.cli.planning.told import log_decisions
 from harness.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -74,10 +74,5 @@ def _survival(
     if log is None:
         leaves = measured.decisions(network, EntropyRule(entropy), prompts)
         return list(network.ramps), leaving.LeaveDecisions(leaves).alive().tolist()
-    logged = leaving.log_from(read_json(log, MOST_LOG_BYTES), str(log), network.depth)
-    after = [one for one in logged.after if one < network.depth]
-    for one in after:
-        if one not in network.ramps:
-            raise UserError(f"{log}: after: the model has no ramp behind layer {one}")
-    alive = leaving.logged(logged, network.depth, len(logged.leaves)).alive()
-    return after, alive.tolist()
+    logged, after = log_decisions(log, network.depth, network.ramps, whose="model")
+    return list(after), logged.alive().tolist()

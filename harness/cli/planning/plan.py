@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.planning.asked_simulation import log_decisions
-from harness.cli.planning.told import read_json
+from harness.cli.planning.told import log_decisions, read_json
 from harness.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def plan(
     devices = cluster_from(read_yaml(cluster), str(cluster), model)
     decisions = None
     if log is not None:
-        decisions, ramps = log_decisions(log, model)
+        decisions, ramps = log_decisions(log, model.layers, model.ramps)
         model = replace(model, survival=tuple(decisions.alive().tolist()), ramps=ramps)
     begin = time.perf_counter()
     if decisions is None:

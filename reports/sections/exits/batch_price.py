@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
+from statistics import fmean
 
 from reports.cells import Cell, Overview
 from reports.collect import Samples
@@ -148,16 +149,16 @@ def _sentences(loads: Sequence[CellExits], apart: Collection[str]) -> Iterator[s
 
 
 def _sentence(own: Sequence[CellExits], *, apart: bool) -> str:
-    batch = _mean([load.cell.value("mean_decode_batch") or 0.0 for load in own])
-    depth = _mean([float(len(load.own.cumulative)) for load in own])
-    measured = _mean([_layer(load.found) for load in own])
+    batch = fmean([load.cell.value("mean_decode_batch") or 0.0 for load in own])
+    depth = fmean([float(len(load.own.cumulative)) for load in own])
+    measured = fmean([_layer(load.found) for load in own])
     begin = f"with {significant(batch)} sequences in a token's step"
     over = f"(means over {counted(len(own), 'cell')})"
     if apart:
         left = f"layer {significant(measured)} of {depth:.0f}"
         return f"{begin} each left by itself, at {left} {over}."
-    alone = _mean([load.own.layer(1) for load in own])
-    theory = _mean([_layer(batch_exits.expected(load.found, load.own)) for load in own])
+    alone = fmean([load.own.layer(1) for load in own])
+    theory = fmean([_layer(batch_exits.expected(load.found, load.own)) for load in own])
     kept = (depth - measured) / (depth - alone) if depth > alone else 0.0
     return (
         f"{begin} a sequence alone would leave at layer {significant(alone)} of {depth:.0f}. "
@@ -169,10 +170,6 @@ def _sentence(own: Sequence[CellExits], *, apart: bool) -> str:
 
 def _layer(found: Sequence[BatchExits]) -> float:
     return batch_exits.mean_layer(found) or 0.0
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _columns(loads: Sequence[CellExits], apart: Collection[str]) -> list[Column[CellExits]]:

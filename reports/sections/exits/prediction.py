@@ -7,9 +7,9 @@ beforehand). The last is what is left, so that the three always come to the meas
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from statistics import geometric_mean
 from typing import NamedTuple
 
 from reports.cells import Cell, Overview
@@ -18,7 +18,7 @@ from reports.figures import exits as figures
 from reports.numbers import counted, percent, ratio
 from reports.panels import Panel, Place, group, panels
 from reports.sections import Section
-from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
+from reports.tables import BodyRow, Column, Group, bounds, build, judged_scope, places
 from reports.words.findings import span
 from reports.words.techniques import predicts_early
 from results.compare.pairing import NATIVE
@@ -106,9 +106,10 @@ def sentences(cells: Sequence[Cell]) -> list[str]:
 
 def _sentence(load: str, cells: Sequence[Cell]) -> str:
     parts = [part for cell in cells if (part := factors(cell))]
-    predicted, measured = _mean(p.predicted for p in parts), _mean(p.measured for p in parts)
-    rows, passes = _mean(p.rows for p in parts), _mean(p.passes for p in parts)
-    native = _mean(p.native for p in parts)
+    predicted = geometric_mean(p.predicted for p in parts)
+    measured = geometric_mean(p.measured for p in parts)
+    rows, passes = geometric_mean(p.rows for p in parts), geometric_mean(p.passes for p in parts)
+    native = geometric_mean(p.native for p in parts)
     why = (
         f"the passes, at those costs, come to {percent(passes)}% of the decode time"
         if passes <= 1
@@ -123,8 +124,8 @@ def _sentence(load: str, cells: Sequence[Cell]) -> str:
     )
     promised = [(p.promised, p.predicted) for p in parts if p.promised]
     if promised:
-        before = _mean(first for first, _ in promised)
-        kept = _mean(own / first for first, own in promised)
+        before = geometric_mean(first for first, _ in promised)
+        kept = geometric_mean(own / first for first, own in promised)
         text += (
             f" On the calibration text the same costs promised {ratio(before)}×; that these "
             f"requests exit otherwise makes ×{ratio(kept)}."
@@ -137,14 +138,8 @@ def _over(cells: Sequence[Cell]) -> str:
     return f"geometric means over {counted(len(cells), 'cell')}{doubt}"
 
 
-def _mean(values: Iterable[float]) -> float:
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs))
-
-
 def _row(own: Factors) -> BodyRow:
-    css = "invalid" * (not own.cell.holds("speedup_native"))
-    return scope(own.cell)._replace(group=own.cell.workload, css=css)
+    return judged_scope(own.cell, "speedup_native")._replace(group=own.cell.workload)
 
 
 def _times(value: float) -> str:

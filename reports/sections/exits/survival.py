@@ -10,13 +10,13 @@ import numpy as np
 
 from reports.cells import Overview
 from reports.collect import Samples
-from reports.figures.axes import MARKERS, tag, value_axis
+from reports.figures.axes import tag, value_axis
 from reports.numbers import counted, percent, significant
 from reports.panels import Panel, Place, folded, panels
 from reports.sections import Section
 from reports.sections.exits.forecasts import RampForecast, WindowErrors, ramp_forecasts
 from reports.svg import SURFACE
-from reports.tables import BodyRow, Column, Group, build, places, scope
+from reports.tables import BodyRow, Column, Group, build, judged_scope, places
 from reports.words.doubts.doubt import against
 from reports.words.findings import NONE_HOLDS, span
 
@@ -84,18 +84,18 @@ def _finding(rows: Sequence[RampForecast]) -> str:
 def _paint(axes: Axes, shown: Sequence[RampForecast]) -> None:
     for one in shown:
         variant, middle = one.cell.variant, one.series.begins_s + one.series.window_s / 2
-        marker, where = MARKERS[variant.style % len(MARKERS)], f"behind layer {one.layer}"
+        where = f"behind layer {one.layer}"
         doubt = against(one.cell, "output_tok_per_s")
         where, alpha = (f"{where}, {doubt}", 0.35) if doubt else (where, 1.0)
         measured = axes.plot(
-            middle, 100 * one.alive, color=variant.colour, linewidth=1.3, marker=marker,
+            middle, 100 * one.alive, color=variant.colour, linewidth=1.3, marker=variant.marker,
             markersize=4, alpha=alpha,
         )  # fmt: skip
         tag(measured, one.cell, f"{where}, measured: {percent(one.mean)}% in all")
         if not np.isnan(one.said).all():
             said = axes.plot(
                 middle, 100 * one.said, color=variant.colour, linewidth=1.0, linestyle=(0, (3, 2)),
-                marker=marker, markersize=4, markerfacecolor=SURFACE, alpha=alpha,
+                marker=variant.marker, markersize=4, markerfacecolor=SURFACE, alpha=alpha,
             )  # fmt: skip
             tag(said, one.cell, f"{where}, forecast")
     value_axis(axes, "x", [])
@@ -150,10 +150,8 @@ def _points(share: float) -> str:
 
 
 def _row(one: RampForecast) -> BodyRow:
-    row = scope(one.cell)
-    return row._replace(
-        condition=f"{row.condition}, ramp {one.layer}", css="invalid" * (not one.cell.stands_alone)
-    )
+    row = judged_scope(one.cell)
+    return row._replace(condition=f"{row.condition}, ramp {one.layer}")
 
 
 def _error(title: str, help: str, name: str) -> Column[RampForecast]:

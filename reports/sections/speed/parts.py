@@ -10,7 +10,7 @@ from reports.cells import Cell, Overview
 from reports.collect import Samples
 from reports.numbers import ratio
 from reports.sections import Section
-from reports.tables import LOAD, WORKLOAD, BodyRow, Column, bounds, build, scope
+from reports.tables import LOAD, WORKLOAD, Column, bounds, build, judged_scope
 from reports.words.definitions import meaning
 from reports.words.findings import place
 from results import registry
@@ -41,7 +41,7 @@ def section(seen: Overview, _: Samples) -> Section | None:
     ]
     if not cells:
         return None
-    table = build((WORKLOAD, LOAD, *_columns()), cells, _row)
+    table = build((WORKLOAD, LOAD, *_columns()), cells, judged_scope)
     title = "What the speed-ups are made of"
     return Section(
         "parts",
@@ -95,7 +95,3 @@ def _bounds(name: str) -> Callable[[Cell], str]:
 
 def _mark(cell: Cell, name: str) -> str:
     return "struck" * (cell.stands_alone and not cell.holds(name))
-
-
-def _row(cell: Cell) -> BodyRow:
-    return scope(cell)._replace(css="invalid" * (not cell.stands_alone))

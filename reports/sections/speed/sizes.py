@@ -13,7 +13,7 @@ from reports.figures.sizes import SizedSpeedup
 from reports.numbers import counted, ratio, significant
 from reports.panels import Panel, PanelGroup
 from reports.sections import Section
-from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
+from reports.tables import BodyRow, Column, Group, bounds, build, judged_scope, places
 from reports.words.break_even import plain_beside
 from reports.words.doubts.overhead import CHANGES, shrinking
 from reports.words.scale import read_bytes
@@ -236,8 +236,7 @@ def _panels(found: Sequence[Sized]) -> Iterator[Panel]:
 
 
 def _row(own: Sized) -> BodyRow:
-    css = "invalid" * (not own.cell.holds("speedup"))
-    return scope(own.cell)._replace(group=(own.task, own.cell.load), css=css)
+    return judged_scope(own.cell, "speedup")._replace(group=(own.task, own.cell.load))
 
 
 _SPEED = Group("Speed-up over", "×")

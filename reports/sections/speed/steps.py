@@ -12,7 +12,7 @@ from reports.figures.sizes import StepParts
 from reports.numbers import counted, milliseconds, percent
 from reports.panels import Panel, Place, group, panels
 from reports.sections import Section
-from reports.tables import LOAD, WORKLOAD, BodyRow, Column, Group, build, scope
+from reports.tables import LOAD, WORKLOAD, BodyRow, Column, Group, build, judged_scope
 from reports.words.doubts.overhead import BOUND, CHANGES, is_overhead_bound, overhead_share
 from reports.words.findings import NONE_HOLDS, place, span
 
@@ -112,8 +112,7 @@ def _bars(place: Place) -> Iterator[Panel]:
 
 
 def _row(cell: Cell) -> BodyRow:
-    css = "invalid" * (not cell.stands_alone)
-    return scope(cell)._replace(group=cell.workload, css=css)
+    return judged_scope(cell)._replace(group=cell.workload)
 
 
 def drafts(cell: Cell) -> float | None:

@@ -11,7 +11,7 @@ from reports.figures.sustained import rate_over_scale, share_over_rate
 from reports.numbers import counted, interval, percent, significant
 from reports.panels import Panel, Size, group
 from reports.sections import Section
-from reports.sections.searched import SearchedSystem
+from reports.sections.searched import SearchedSystem, SweptCurve
 from reports.sections.speed.goodput import objectives
 from reports.tables import QUALITY, BodyRow, Column, build
 from reports.words.findings import span
@@ -41,7 +41,7 @@ def section(seen: Overview, _: Samples) -> Section | None:
     words = [said for part in own for said in ranking(part, named=len(own) > 1)]
     figures = group(list(_panels(own)))
     figures += group(list(_scales(own)), "The rate over the objective")
-    table = build(_COLUMNS, seen.searched, _row)
+    table = build(_COLUMNS, seen.searched, row)
     finding = words[0] if words else _alone(seen.searched)
     return Section(ID, "Sustained rate", note, figures, table, words, finding=finding)
 
@@ -78,7 +78,8 @@ def _scales(parts: Sequence[Sequence[SearchedSystem]]) -> Iterator[Panel]:
             yield Panel(paint, title, name, Size(width=5.2, height=2.8), workload=name)
 
 
-def _row(one: SearchedSystem) -> BodyRow:
+def row(one: SearchedSystem | SweptCurve) -> BodyRow:
+    """Of a system, whatever the load."""
     return BodyRow(one.cell.variant, one.workload, "", group=one.workload)
 
 
@@ -103,7 +104,8 @@ def _asked(one: SearchedSystem) -> str:
     return f"asked {significant(near.rate)}, {percent(near.share)}% within"
 
 
-def _doubtful(one: SearchedSystem) -> str:
+def doubtful(one: SearchedSystem | SweptCurve) -> str:
+    """How many of its trials are not valid; empty where all are."""
     return f"{counted(one.not_valid, 'trial')} not valid" if one.not_valid else ""
 
 
@@ -129,7 +131,7 @@ _COLUMNS: tuple[Column[SearchedSystem], ...] = (
     ),
     Column(
         "Probes", lambda one: float(len(one.found.probes)), lambda value: f"{value:g}",
-        small=_doubtful,
+        small=doubtful,
     ),
     Column(
         "Right and in time", _right, unit="requests/s", small=_score,

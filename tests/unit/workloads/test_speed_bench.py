@@ -209,4 +209,4 @@ def test_it_is_measured_but_not_scored_or_trained_on() -> None:
     assert set(STAND_INS) <= set(QUALITATIVE_CATEGORIES)
     assert "speed_bench" in measurable()
     assert "speed_bench" not in WORKLOADS
-    assert scoring.score("speed_bench", {"prompt": "p"}, "answer") == {}
+    assert scoring.score_all("speed_bench", [{"prompt": "p"}], ["answer"]) == [{}]

@@ -207,9 +207,9 @@ def test_no_other_workload_is_scored_by_what_is_left_out(monkeypatch: pytest.Mon
         monkeypatch.setattr(scoring, name, refuse)
     for workload in WORKLOADS.keys() - SCORED_AS_PROGRAMS.keys():
         row = dict.fromkeys(WORKLOADS[workload].fields, "#### 42")
-        assert scoring.score(workload, row, "#### 42") != {}
+        assert scoring.score_all(workload, [row], ["#### 42"]) != [{}]
     with pytest.raises((AssertionError, SyntaxError)):
-        scoring.score("humaneval", dict.fromkeys(WORKLOADS["humaneval"].fields, "f"), "x")
+        scoring.score_all("humaneval", [dict.fromkeys(WORKLOADS["humaneval"].fields, "f")], ["x"])
 
 
 def from_any(value: object, modules: tuple[str, ...]) -> bool:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from harness.core.nouns import REPLAYED
-from reports.figures.axes import MARKERS
-from reports.variants import NamedOptions, named_engines, variants
+from reports.variants import MARKERS, NamedOptions, named_engines, variants
 
 
 def test_the_reference_is_first_and_alone_in_colour_zero() -> None:

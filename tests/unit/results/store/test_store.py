@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.core.errors import UserError
-from harness.core.nouns import Generation, Measured
+from harness.core.nouns import Generation
 from results.store.folder import Store
 from tests.support.results.make_trials import a_record, generation, record, trial
 
@@ -27,26 +27,6 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert store.keys() == [written.key]
     assert store.read(written.key) == written
     assert only_files(store.trials_folder) == {f"{written.key}.json", f"{written.key}.parquet"}
-
-
-def test_what_a_backend_measured_is_found_where_older_records_have_it(tmp_path: Path) -> None:
-    """They kept it among the options."""
-    store = Store(tmp_path / "run")
-    measured = {"costs": {"plain_us": 2.0}, "predicted_speedup": 1.5}
-    calibrated = {"calibrated": "at least 0.75", "calibrated_batch": 4}
-    ran = record(trial(), [])
-    assert ran.backend is not None
-    options = {"gamma": 0.75, **measured, **calibrated}
-    older = dataclasses.replace(ran, backend=dataclasses.replace(ran.backend, options=options))
-    store.write(older)
-    path = store.trials_folder / f"{ran.key}.json"
-    data = json.loads(path.read_text())
-    del data["backend"]["measured"]
-    path.write_text(json.dumps(data))
-    found = store.read(ran.key).backend
-    assert found is not None
-    assert found.options == {"gamma": 0.75}
-    assert found.measured == Measured({"plain_us": 2.0}, 1.5, "at least 0.75", 4)
 
 
 def test_a_record_of_before_there_were_shapes_is_read(tmp_path: Path) -> None:

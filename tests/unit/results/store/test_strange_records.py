@@ -14,7 +14,7 @@ import pytest
 
 from harness.core import files
 from harness.core.errors import UserError
-from harness.core.nouns import BackendInfo, Generation, Measured
+from harness.core.nouns import Generation
 from results.store.folder import Store
 from results.store.records import BrokenRecordError
 from results.store.typed import UnknownDataError, typed
@@ -111,18 +111,6 @@ def test_endless_brackets_are_broken(tmp_path: Path) -> None:
     (store.trials_folder / f"{key}.json").write_text("[" * 100_000)
     with pytest.raises(BrokenRecordError, match="broken trial record"):
         store.read_stored(key)
-
-
-def test_options_of_before_there_was_measured_lose_what_was(tmp_path: Path) -> None:
-    options = {"gamma": 0.5, "predicted_speedup": 1.5, "calibrated_batch": 8}
-    store, key = spoiled(tmp_path, "backend", {
-        "name": "x", "version": "1", "provenance": "simulation", "options": options,
-        "lossless": None, "capabilities": ["logprobs"],
-    })  # fmt: skip
-    measured = Measured(predicted_speedup=1.5, calibration_batch=8)
-    assert store.read_stored(key).record.backend == BackendInfo(
-        "x", "1", "simulation", {"gamma": 0.5}, None, frozenset({"logprobs"}), measured
-    )
 
 
 def test_words_beside_none_are_words() -> None:

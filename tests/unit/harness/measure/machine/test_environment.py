@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from harness.core.names import FINGERPRINT_FIELDS
 from harness.core.processes import processor
 from harness.measure.machine import environment as module
-from harness.measure.machine.environment import FINGERPRINT_FIELDS, environment, fingerprint
+from harness.measure.machine.environment import environment, fingerprint
 
 ROOT = Path(__file__).parents[5]
 

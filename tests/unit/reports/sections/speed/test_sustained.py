@@ -56,6 +56,7 @@ def searched(folder: Path, found: dict[str, Any], swept: tuple[Load, ...] = (SWE
                 "high": 0.75,
                 "scored": 16,
                 "right_per_s": 1.5,
+                "prompts": 16,
             },
             "scales": [
                 {"scale": 2.0, "rate_per_s": 9.0, "low_per_s": 8.0, "high_per_s": 9.5},

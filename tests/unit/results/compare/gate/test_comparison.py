@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from harness.core.errors import UserError
-from harness.measure.machine import environment
 from results.compare.gate.comparison import compare_runs
-from results.compare.gate.identity import MACHINE, PACKAGES, check_allowed, identity
+from results.compare.gate.identity import check_allowed, identity
 from results.compare.gate.margins import DEFAULTS, GateRules, MarginRule
 from results.compare.gate.quantities import quantities
 from results.compare.gate.reduced import ReducedRun
@@ -20,11 +19,6 @@ from tests.support.results.make_trials import trial
 from tests.support.results.reduced_runs import IDENTITY, a_run, cell, changed, everywhere, joined
 
 TPOT = GateRules((MarginRule("tpot_s", 0.05),))
-
-
-def test_the_machine_s_fields_are_those_of_its_fingerprint() -> None:
-    assert MACHINE == environment.FINGERPRINT_FIELDS
-    assert PACKAGES == environment.FINGERPRINT_PACKAGES
 
 
 def test_holm_s_adjusted_values_never_fall() -> None:

@@ -141,7 +141,7 @@ def test_a_tie_is_told_apart_by_no_number_of_repeats() -> None:
 
 
 def test_more_repeats_do_not_help_where_requests_differ() -> None:
-    assert of(parts((4, 6), repeats=0.1, units=9.0, rest=0.1)).repeats_to_exclude(0.2) is None
+    assert of(parts((4, 6), repeats=0.1, units=9.0, rest=0.1) - 0.2).repeats_to_exclude() is None
 
 
 @pytest.mark.parametrize("repeats", [4, 5])
