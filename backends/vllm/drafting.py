@@ -53,6 +53,8 @@ FIELDS_ON_V1 = (OTHER_TOKENS, "parallel_drafting")
 """Methods, and fields of SpeculativeConfig, that vLLM's newer model runner does not do."""
 GREEDY = "greedy"
 """How vLLM samples drafts by default, and the only way with mapped tokens."""
+KEPT = ("eagle", EAGLE3)
+"""Methods with heads that vLLM keeps to whatever the head's path says."""
 HEADS_BY_PATH = ("eagle-", EAGLE3, "dflash", "dspark")
 """What vLLM's `SpeculativeConfig` looks for in a draft's path, and then takes another method."""
 RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
@@ -157,9 +159,13 @@ def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
 def _check_whole(folder: Path) -> None:
     draft_heads.check_whole(PREFIX, folder, LOADED)
     named = models.architecture(folder)
-    if named in sources.keys("model_executor/models/registry.py", "_SPECULATIVE_DECODING_MODELS"):
+    if named in _registered_heads():
         raise UserError(f"{PREFIX} 'draft': {folder}: is a head ({named}), not a model")
     _check_path(folder, "move or copy it elsewhere")
+
+
+def _registered_heads() -> frozenset[str]:
+    return sources.keys("model_executor/models/registry.py", "_SPECULATIVE_DECODING_MODELS")
 
 
 def _check_path(folder: Path, hint: str) -> None:
@@ -234,13 +240,27 @@ def _check_machine(options: Mapping[str, Any]) -> None:
 
 
 def check_head(method: str, folder: Path, model_dir: Path) -> None:
-    """Raise `UserError` for a whole model where a head is expected, and another model's head."""
+    """Raise `UserError` for a whole model where a head is expected, another model's head, and one
+    that vLLM registers no class for or takes for another method's."""
     named = models.architecture(folder)
     if named in FAMILIES and draft_heads.head_kind(folder) is None:
         raise UserError(
             f"{PREFIX} 'draft': {folder}: architecture {named} is that of a whole model; {method} "
             f"needs a trained head, or say 'method: {DRAFT_MODEL}'"
         )
+    if method not in KEPT:
+        _check_path(folder, "move or copy it elsewhere")
+    elif (
+        named in FAMILIES
+        and draft_heads.PUBLISHED not in models.read_config(folder)
+        and (known := _registered_heads())
+    ):
+        name = f"Eagle{'3' * (method == EAGLE3)}{named}"
+        if name not in known:
+            raise UserError(
+                f"{PREFIX} 'draft': {folder}: the installed vLLM has no head {name}, for which it "
+                f"would take it by its architecture, {named}"
+            )
     draft_heads.check_target(PREFIX, method, folder, model_dir)
 
 

@@ -16,7 +16,7 @@ from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
 from reports.words.ranking import label_rates
 from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
-from reports.words.ranking.same import answer_words, consistency, keeps_answers
+from reports.words.ranking.same import answer_words, compared, consistency, keeps_answers
 from reports.words.speed import Speed, over_loads, speed, speed_words
 from results.compare.reasons import REMARKS, weight
 
@@ -220,7 +220,8 @@ def _answers(side: _Side) -> tuple[str, str, str]:
         return "same", "good", f"all {what} equal{beside}"
     if keeps_answers(side.cells):
         return "same up to noise", "good", f"{percent(share)}% same{beside}"
-    over = f" on average over {len(side.cells)} cells" if len(side.cells) > 1 else ""
+    many = len(compared(side.cells))
+    over = f" on average over {many} cells" if many > 1 else ""
     text = f"{percent(share)}% the reference's{over}{beside}"
     if side.race is not None and side.race.speedup != "speedup" and side.race.keeps(side.cells):
         return f"{side.race.name}'s", "good", text

@@ -15,16 +15,21 @@ TO_REFERENCE = "consistency_ratio"
 def consistency(
     cells: Sequence[Cell], metric: str = TO_REFERENCE
 ) -> tuple[float, float | None] | None:
-    """Mean share of same answers and mean noise floor, over the cells where the share is valid (all
-    when it is in none); no floor where one of them has none. None when undefined."""
-    cells = [cell for cell in cells if cell.holds(metric)] or cells
-    told = [cell for cell in cells if cell.value(metric) is not None]
+    """Mean share of same answers and mean noise floor over the `compared` cells; no floor where one
+    of them has none. None when undefined."""
+    told = compared(cells, metric)
     if not told:
         return None
     floors = [f for cell in told if (f := cell.value("noise_floor")) is not None]
     share = sum(cell.value(metric) or 0.0 for cell in told) / len(told)
     is_known = metric == TO_REFERENCE and len(floors) == len(told)
     return share, sum(floors) / len(floors) if is_known else None
+
+
+def compared(cells: Sequence[Cell], metric: str = TO_REFERENCE) -> list[Cell]:
+    """Those whose share of same answers is known and valid; where none is valid, those known."""
+    cells = [cell for cell in cells if cell.holds(metric)] or cells
+    return [cell for cell in cells if cell.value(metric) is not None]
 
 
 def keeps_answers(cells: Sequence[Cell], metric: str = TO_REFERENCE) -> bool:
@@ -51,7 +56,7 @@ def answer_words(
     if share == 1:
         return SAME_ANSWERS
     if not keeps_answers(cells, metric):
-        mean = " on average" if len(cells) > 1 else ""
+        mean = " on average" if len(compared(cells, metric)) > 1 else ""
         return f"different answers to {percent(1 - share)}% of the requests{mean}"
     text = _judged(cells, metric)
     if text is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 import backends
@@ -72,3 +73,54 @@ def test_its_tensors_tell_the_kind(name: str, head: Path) -> None:
     del first["fc.weight"]
     save_file(first, head / "model.safetensors")
     assert "LlamaForCausalLM is that of a whole model" in refused(name, options)
+
+
+@pytest.mark.skipif("vllm-speculative" not in NAMES, reason="vLLM is not installed")
+@pytest.mark.parametrize(
+    ("method", "named", "taken"),
+    [
+        ("eagle", "LlamaForCausalLM", True),
+        ("eagle", "MistralForCausalLM", True),
+        ("eagle3", "MistralForCausalLM", False),
+        ("eagle", "Qwen2ForCausalLM", False),
+        ("eagle3", "Qwen3ForCausalLM", True),
+    ],
+)
+def test_vllm_has_a_class_for_its_architecture(
+    method: str, named: str, taken: bool, head: Path
+) -> None:
+    of_eagle3 = method == "eagle3"
+    tensors = load_file(head / "model.safetensors")
+    if not of_eagle3:
+        tensors = {key.replace("midlayer.", "layers.0."): one for key, one in tensors.items()}
+        save_file(tensors, head / "model.safetensors")
+    changes = {} if of_eagle3 else {"draft_vocab_size": None}
+    renamed(head, architectures=[named], **changes)
+    options = {"draft": str(head), "method": method}
+    if taken:
+        assert backends.warnings("vllm-speculative", DEMO, options) == []
+        return
+    said = refused("vllm-speculative", options)
+    assert said.endswith(
+        f"{head}: the installed vLLM has no head Eagle{'3' * of_eagle3}{named}, for which it "
+        f"would take it by its architecture, {named}"
+    )
+
+
+@pytest.mark.skipif("vllm-speculative" not in NAMES, reason="vLLM is not installed")
+def test_a_medusa_head_under_a_path_that_vllm_takes_for_another_methods(tmp_path: Path) -> None:
+    config = {"model_type": "medusa", "architectures": ["MedusaModel"], "medusa_num_heads": 3}
+    target = json.loads((models.BUNDLED["demo"] / "config.json").read_text())
+    for name in ("hidden_size", "vocab_size"):
+        config[name] = target[name]
+    for part in ("eagle3-vs-medusa", "plain"):
+        folder = tmp_path / part
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+        save_file({"0.blocks.0.linear.weight": torch.zeros(2, 2)}, folder / "model.safetensors")
+    options = {"method": "medusa", "draft": str(tmp_path / "eagle3-vs-medusa")}
+    assert "takes a draft under a path with 'eagle3' for a head; move or" in refused(
+        "vllm-speculative", options
+    )
+    options["draft"] = str(tmp_path / "plain")
+    assert backends.warnings("vllm-speculative", DEMO, options) == []

@@ -38,7 +38,7 @@ def judged(verdict: LosslessVerdict, why: str = WHY, p_value: float | None = Non
     )  # fmt: skip
 
 
-def cell(same: float, floor: float | None = None, **texts: BackendText) -> Cell:
+def cell(same: float | None, floor: float | None = None, **texts: BackendText) -> Cell:
     metrics: dict[str, Any] = {
         "speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1, "consistency_ratio": same,
         "consistency_native": same, "noise_floor": floor, "repeats": 3, "spread": {},
@@ -107,3 +107,13 @@ def test_each_cell_has_the_verdicts_on_its_backend(tmp_path: Path) -> None:
         "consistency_native": PLAIN.name,
     }
     assert {text.verdict for text in found["adadecode"].values()} == {"lossy"}
+
+
+def test_what_is_no_part_of_an_average_is_not_counted_in_it() -> None:
+    cells = [cell(0.75), cell(None), cell(0.25)]
+    (line,) = verdicts(cells, [FAST], "")
+    assert line.answers_caption == "50.0% the reference's on average over 2 cells"
+    assert answer_words(cells) == "different answers to 50.0% of the requests on average"
+    (line,) = verdicts(cells[:2], [FAST], "")
+    assert line.answers_caption == "75.0% the reference's"
+    assert answer_words(cells[:2]) == "different answers to 25.0% of the requests"
