@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.core.names import FINGERPRINT_FIELDS
+from harness.core.names import FINGERPRINT_FIELDS, FINGERPRINT_PACKAGES
 from harness.core.nouns import Trial, TrialRecord, canonical_json, to_json
 
 WHERE = (*FINGERPRINT_FIELDS, "packages")
@@ -72,14 +72,16 @@ def _parts(trial: Trial, fields: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 
 def differing(environments: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of the fields that are not equal in all; of packages and variables, which ones."""
+    """Names of the fields that are not equal in all; of packages and variables, which ones: first
+    the packages that decide whether trials are of one set-up."""
     found: list[str] = []
     for field in WHERE:
         values = [environment.get(field) for environment in environments]
         if all(value == values[0] for value in values):
             continue
         inner = [value if isinstance(value, Mapping) else {} for value in values]
-        names = sorted({name for value in inner for name in value})
+        every = {name for value in inner for name in value}
+        names = sorted(every, key=lambda name: (name not in FINGERPRINT_PACKAGES, name))
         found += [n for n in names if any(v.get(n) != inner[0].get(n) for v in inner)] or [field]
     return found or ["what is not recorded"]
 

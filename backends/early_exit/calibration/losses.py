@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -121,22 +121,29 @@ class AnswerLosses:
 
     def _score(self, answered: Groups) -> None:
         """Score what is new, a workload at a time: HumanEval's programs run side by side."""
-        new: dict[str, dict[tuple[str, tuple[int, ...]], Mapping[str, str]]] = {}
+        new: dict[str, dict[tuple[str, tuple[int, ...]], CalibrationPrompt]] = {}
         for prompts, group in zip(self._groups, answered, strict=True):
             for prompt, ids in zip(prompts, group.answers, strict=True):
                 if (prompt.row, ids) not in self._scores:
-                    new.setdefault(prompt.workload, {})[prompt.row, ids] = prompt.data
+                    new.setdefault(prompt.workload, {})[prompt.row, ids] = prompt
         for name, asked in new.items():
             texts = [self._text(ids) for _, ids in asked]
             metric = workload_info(name).metric
             why: dict[int, str] = {}
-            scores = scoring.score_all(name, list(asked.values()), texts, unscored=why)
+            rows = [prompt.data for prompt in asked.values()]
+            thinks = [self._thinks(prompt) for prompt in asked.values()]
+            scores = scoring.score_all(name, rows, texts, thinks=thinks, unscored=why)
             if why:
                 (row, _), reason = [*asked][min(why)], why[min(why)]
                 raise UserError(f"--risk: workload {name}, row {row} has no score: {reason}")
             for key, score in zip(asked, scores, strict=True):
                 # a row of one's own names its scorer, which gives one score
                 self._scores[key] = score[metric] if metric else next(iter(score.values()))
+
+    def _thinks(self, prompt: CalibrationPrompt) -> bool:
+        """Whether its answer begins as a thought, which a trial takes for no answer."""
+        asked = self._tokenizer.decode(list(prompt.ids), skip_special_tokens=False)
+        return scoring.thinks_from_the_start(str(asked))
 
     def _text(self, ids: tuple[int, ...]) -> str:
         if ids not in self._texts:

@@ -16,7 +16,7 @@ from harness.core.files import sha256, user_path
 from harness.core.names import BUNDLED, HUB
 from harness.core.nouns import Workload, canonical_json
 from workloads import OWN, workload_info
-from workloads.chat import chat_of
+from workloads.chat import OPTION, chat_of
 from workloads.datasets import Row
 from workloads.measured import answer_bound, answer_length, load_rows
 from workloads.prompts import encode_prompt
@@ -61,7 +61,8 @@ def read_prompts(
         limit = limits.get(name, workload_info(name).answer_tokens)
         rows = _train_rows(recipe, name, tokenizer)
         asked = _train_workload(recipe, name)
-        cut, chat = asked.options.get("max_article_tokens"), chat_of(asked)
+        cut = asked.options.get("max_article_tokens")
+        chat = chat_of(Workload(name, options=_options(recipe, name)))
         encoded = [(row, encode_prompt(tokenizer, name, row.data, cut, chat)) for row in rows]
         kept = [
             (row, ids, most)
@@ -134,7 +135,10 @@ def _train_workload(recipe: ExitRecipe, name: str) -> Workload:
         source = str(folder / stored) if (folder / stored).exists() else source
         if Path(source).is_file() or name in OWN:
             options = {}
-    return Workload(stored, source, recipe.rows, options | dict(_options(recipe, name)))
+    given = dict(_options(recipe, name))
+    if real_code:
+        given.pop(OPTION, None)  # of the prompts made of its rows
+    return Workload(stored, source, recipe.rows, options | given)
 
 
 def _row_limit(row: Row, limit: int, tokenizer: Any) -> int:

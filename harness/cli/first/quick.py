@@ -257,6 +257,7 @@ def _all_that_run(model: str, workload: str | dict[str, str]) -> list[dict[str, 
 
 def _suited(entry: dict[str, Any], model: str) -> dict[str, Any]:
     """A backend with what it needs on a model for which nothing is bundled. Raises `UserError`."""
+    import backends
     from backends.checkpoints import models
     from harness.core.nouns import Model
 
@@ -266,6 +267,7 @@ def _suited(entry: dict[str, Any], model: str) -> dict[str, Any]:
     if models.is_demo(models.resolve(Model(model), weights=False)):
         return entry
     if name == "adadecode":
+        backends.warnings(name, Model(model), {"heads": "original"})  # it may take none at all
         raise UserError(
             f"backend '{name}': for this model no heads are bundled; an experiment file names some "
             "that 'decodebench train heads' made, quick does not"

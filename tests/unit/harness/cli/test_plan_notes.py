@@ -70,6 +70,9 @@ def test_a_dry_run_knows_other_machines_failures_and_old_records(
     other = {**machine, "cores": 99, "packages": {**machine["packages"], "torch": "0.1"}}
     expected = "runs again: other machine or set-up (cores, torch)"
     assert note(tmp_path, stored, other) == expected
+    every = {**machine["packages"], "decodebench": "0", "numpy": "0", "ray": "0", "vllm": "0"}
+    newer = {**machine, "packages": every}
+    assert note(tmp_path, stored, newer).startswith("runs again: other machine or set-up (vllm, ")
     store = Store(tmp_path)
     ((key, _),) = whole_records(store)
     store.write(replace(store.read(key), status="timeout"))

@@ -60,6 +60,24 @@ def test_what_a_rows_own_scorer_finds_is_what_is_lost() -> None:
     assert AnswerLosses(settings, groups, Digits()).held(full, own).quality == 0.5
 
 
+class Thoughts(Digits):
+    """Token 0 begins a thought, and token 1 ends one."""
+
+    def decode(self, ids: list[int], *, skip_special_tokens: bool) -> str:
+        text = super().decode(ids, skip_special_tokens=skip_special_tokens)
+        return text.replace("0", "<think>").replace("1", "</think>")
+
+
+def test_a_thought_that_is_cut_is_no_answer_as_in_trials() -> None:
+    settings = Settings("demo", "state", ("xsum",), metric="score", target=0.5)
+    data = {"document": "?", "summary": "4"}
+    prompts = [(7,), (0,), (0,), (0,)]
+    groups = [[CalibrationPrompt("xsum", str(n), ids, 9, data)] for n, ids in enumerate(prompts)]
+    full = [AnsweredGroup(((1, 4),), 1, 1, 1)] * 4
+    own = [AnsweredGroup((ids,), 1, 1, 1) for ids in ((4,), (4,), (4, 1, 5), (5, 1, 4))]
+    assert AnswerLosses(settings, groups, Thoughts()).held(full, own).quality == 0.5
+
+
 def test_an_answer_whose_score_cannot_be_found_is_refused() -> None:
     settings = Settings("demo", "state", ("humaneval",), metric="score", target=0.5)
     data = {"prompt": "def f():\n", "entry_point": "f", "test": "import no_such_module"}

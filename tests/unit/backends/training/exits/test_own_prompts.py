@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backends.checkpoints import models
-from backends.training.exits.data import prompts_checksum, read_prompts
+from backends.training.exits.data import prompts_checksum, read_prompts, told_rows
 from backends.training.exits.recipe import STATE, ExitRecipe, check_recipe
 from harness.core.errors import UserError
 from harness.core.nouns import Load, Model, Trial, Workload
@@ -117,4 +118,24 @@ def test_chats_are_written_as_an_experiment_asks_them(tmp_path: Path) -> None:
     assert prompts_checksum(found) != prompts_checksum(read_prompts(plain, tokenizer, 4096))
     options["chat"] = {"template_kwargs": {"breif": True}}
     with pytest.raises(UserError, match="does not read 'breif'; did you mean 'brief'"):
+        read_prompts(recipe, tokenizer, 4096)
+
+
+def test_the_option_is_humanevals_where_rows_of_mbpp_stand_in_for_its_own(tmp_path: Path) -> None:
+    rows = [
+        {"text": f"Add {n}.", "code": f"def add(x):\n    return x + {n}",
+         "test_list": [f"assert add(1) == {n + 1}"], "task_id": n}
+        for n in range(4)
+    ]  # fmt: skip
+    (tmp_path / "mbpp.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tokenizer = models.load_tokenizer(models.BUNDLED["demo"])
+    tokenizer.chat_template = "{{ messages[-1].content }}{% if brief %} Be brief.{% endif %}"
+    plain = ExitRecipe("", (1,), ("humaneval",), source=str(tmp_path / "mbpp.jsonl"), rows=4)
+    options: dict[str, Any] = {"chat": {"template_kwargs": {"brief": True}}}
+    recipe = replace(plain, workload_options={"humaneval": options})
+    found = read_prompts(recipe, tokenizer, 4096)
+    assert all(tokenizer.decode(prompt.ids).endswith(" Be brief.") for prompt in found)
+    assert told_rows(recipe, "humaneval")["options"] == options
+    options["chat"] = {"template_kwarg": {}}
+    with pytest.raises(UserError, match="workload humaneval: option 'chat': unknown key"):
         read_prompts(recipe, tokenizer, 4096)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backends.checkpoints import models
 from harness.cli import main as cli
 from harness.cli import run as running
 from harness.cli.first import quick as quickly
@@ -37,3 +41,13 @@ def test_drafts_come_from_the_text(
     assert "left out: backend 'adadecode'" in capsys.readouterr().err
     assert {name: found[name] for name in both} == {name: asked[name] for name in both} == both
     assert not any(ask("demo").values()), "its draft model is bundled"
+
+
+def test_no_training_is_advised_for_a_model_that_is_not_taken(tmp_path: Path) -> None:
+    shutil.copytree(models.BUNDLED["demo-draft"], tmp_path / "own")
+    config = json.loads((tmp_path / "own/config.json").read_text())
+    config["architectures"] = ["MixtralForCausalLM"]
+    (tmp_path / "own/config.json").write_text(json.dumps(config))
+    asking = ["quick", "--model", str(tmp_path / "own"), "--workload", "gsm8k"]
+    with pytest.raises(UserError, match=r"'adadecode'.* architecture MixtralForCausalLM is not"):
+        cli.app([*asking, "--backend", "adadecode"], standalone_mode=False)
