@@ -41,10 +41,11 @@ class UsefulStages:
         added = self._costs.service + waits[:, None]
         added[counts > self._devices[:, None, None]] = np.inf
         way = _Way(added)
+        every = np.count_nonzero(added < np.inf)
         _leave_out(added, way, most_ms)
-        left = added[added < np.inf]
-        lax = not left.size or most_ms >= self._costs.layers * left.max()
-        if lax or left.size * self._choices < FEW:
+        left = np.count_nonzero(added < np.inf)
+        # where time alone leaves nothing out, devices hardly do
+        if left in (0, every) or left * self._choices < FEW:
             return added
         best_ms, price = -np.inf, self._price
         for _ in range(STEPS):
