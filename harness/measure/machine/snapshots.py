@@ -24,8 +24,9 @@ PROBE_LOOPS = 20_000
 PROBE_S = 0.4
 """For so long at most a probe waits for a moment that is its own. Neighbours on a shared host come
 for a tenth of a second at a time, which a trial averages out and a probe of 5 ms meets or not: on
-such a host two medians of five rounds differed by over 25% in 32% of all pairs (LOG.md), and the
-fastest rounds of these in 2% (`benchmarks/pace.py`)."""
+such a host two medians of five rounds differed by over 25% in 30% of all pairs, and the fastest
+rounds within this time by over 20% in 2% (LOG.md, 2026-11-29; `benchmarks/pace.py` has the latter
+of any machine)."""
 PROBE_NEAR = 1.1
 """A round that takes at most this much of the fastest ever was its own: no need to wait further."""
 WATCH_S = 0.5
