@@ -36,8 +36,8 @@ def section(seen: Overview, _: Samples) -> Section | None:
         confidence=_listed(one.confidence for one in seen.searched),
         slo=objectives(one.cell for one in seen.searched),
     )
-    workloads = list(dict.fromkeys(one.workload for one in seen.searched))
-    own = [[o for o in seen.searched if o.workload == workload] for workload in workloads]
+    places = list(dict.fromkeys(one.place for one in seen.searched))
+    own = [[one for one in seen.searched if one.place == place] for place in places]
     words = [said for part in own for said in ranking(part, named=len(own) > 1)]
     figures = group(list(_panels(own)))
     figures += group(list(_scales(own)), "The rate over the objective")
@@ -64,23 +64,24 @@ def _panels(parts: Sequence[Sequence[SearchedSystem]]) -> Iterator[Panel]:
             paint = partial(
                 share_over_rate, searches=[(o.cell, o.found) for o in part], share=part[0].share
             )
-            name = part[0].workload
+            name, size = part[0].place, Size(width=5.2, height=2.8)
             title = f"Share of the requests within the objective over the rate: {name}"
-            yield Panel(paint, title, name, Size(width=5.2, height=2.8), workload=name)
+            yield Panel(paint, title, name, size, workload=part[0].workload)
 
 
 def _scales(parts: Sequence[Sequence[SearchedSystem]]) -> Iterator[Panel]:
     for part in parts:
         if any(one.found.scales for one in part):
-            name = part[0].workload
+            name, size = part[0].place, Size(width=5.2, height=2.8)
             paint = partial(rate_over_scale, searches=[(o.cell, o.found) for o in part])
             title = f"Sustained rate over the objective, times so much: {name}"
-            yield Panel(paint, title, name, Size(width=5.2, height=2.8), workload=name)
+            yield Panel(paint, title, name, size, workload=part[0].workload)
 
 
 def row(one: SearchedSystem | SweptCurve) -> BodyRow:
     """Of a system, whatever the load."""
-    return BodyRow(one.cell.variant, one.workload, "", group=one.workload)
+    apart = one.cell.apart
+    return BodyRow(one.cell.variant, one.workload, "", group=one.place, condition=apart)
 
 
 def _interval(one: SearchedSystem) -> str | None:
@@ -123,7 +124,7 @@ def _score(one: SearchedSystem) -> str:
 
 _WHY = "no rate was found"
 _COLUMNS: tuple[Column[SearchedSystem], ...] = (
-    Column("Workload", lambda one: one.workload, css=""),
+    Column("Workload", lambda one: one.place, css=""),
     Column("Found rate", lambda one: one.found.rate, unit="requests/s", why=_WHY),
     Column(
         "Interval", _interval, unit="requests/s", why=_WHY,

@@ -22,7 +22,7 @@ def ranking(searched: Sequence[SearchedSystem], *, named: bool = False) -> Itera
     found = [one for one in searched if one.found.rate is not None]
     if len(searched) < 2:
         return
-    where = f"{searched[0].workload}: " if named else ""
+    where = f"{searched[0].place}: " if named else ""
     lost = [one.cell.variant.label for one in searched if one.found.rate is None]
     end = f" No rate was found of {', '.join(lost)}." if lost else ""
     if not found:
