@@ -11,6 +11,7 @@ writing, here or on another machine that shares the folder.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import glob
 import hashlib
@@ -151,6 +152,18 @@ def write_atomic(target: Path, data: bytes) -> None:
     """Replace `target` by `data` in one step. Raises `OSError` and leaves `target` as it was."""
     with replacing(target) as temporary:
         temporary.write_bytes(data)
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Before the work whose outcome a file is to hold. Raises `UserError`, which names the option,
+    where it cannot be written."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
+        write_temporary(path, b"").unlink()
+    except OSError as error:
+        told = f"{option} {path}: cannot be written: {error.strerror}"
+        raise UserError(f"{told}; expected a file in a folder that is there") from None
 
 
 def write_temporary(target: Path, data: bytes) -> Path:

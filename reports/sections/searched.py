@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell, Overview, overview
-from results.compare.machines import workload_asked
+from reports.variants import workload_key, workload_labels
+from reports.words.doubts.apart import setting_words
+from reports.words.findings import named
+from results.compare.machines import settings
 from results.goodput.stored import (
     StoredCurve,
     StoredSearch,
@@ -18,6 +21,7 @@ from results.goodput.stored import (
 )
 
 if TYPE_CHECKING:
+    from harness.core.nouns import Model
     from results import Run
 
 Row = Mapping[str, Any]
@@ -38,6 +42,11 @@ class SearchedSystem(NamedTuple):
     def workload(self) -> str:
         """Its label, as the other cells of the run have it."""
         return self.cell.workload
+
+    @property
+    def place(self) -> str:
+        """Equal for systems that may be ranked: the workload, and its setting and machine."""
+        return named(self.cell, self.workload)
 
 
 class SweptPoint(NamedTuple):
@@ -68,6 +77,11 @@ class SweptCurve(NamedTuple):
         return self.cell.workload
 
     @property
+    def place(self) -> str:
+        """As a search's is."""
+        return named(self.cell, self.workload)
+
+    @property
     def within(self) -> list[SweptPoint]:
         """The points that it kept up with."""
         return [point for point in self.points if point.kept_up]
@@ -86,7 +100,7 @@ def without_probes(run: Run) -> tuple[Run, Overview]:
     whole, searches, curves = overview(run), read_searches(run.path), read_curves(run.path)
     rest = run.without(found)
     kept = overview(rest, whole.variants) if rest.stored else None
-    rows, places = {row["key"]: row for row in whole.rows}, _labelled(run, whole, kept)
+    rows, places = {row["key"]: row for row in whole.rows}, _labelled(run, whole, kept, found)
     searched = tuple(
         SearchedSystem(
             places[keys[-1]],
@@ -100,30 +114,44 @@ def without_probes(run: Run) -> tuple[Run, Overview]:
     )
     swept = tuple(_curves(curves, rows, places))
     if kept is None:
-        empty = dataclasses.replace(whole, cells=(), rows=())
-        return run, dataclasses.replace(empty, searched=searched, swept=swept)
-    return rest, dataclasses.replace(kept, searched=searched, swept=swept)
+        empty = replace(whole, cells=(), rows=())
+        return run, replace(empty, searched=searched, swept=swept)
+    return rest, replace(kept, searched=searched, swept=swept)
 
 
-def _labelled(run: Run, whole: Overview, kept: Overview | None) -> dict[str, Cell]:
-    """Trial key -> its cell, under the label that its workload has beside the probes, which the
-    page's filters know; its name where it has none. Each probe draws other rows, which labels of
-    all would count up."""
-    asked = {s.record.key: workload_asked(s.record.trial) for s in run.stored}
-    labels: dict[str, str] = {}
-    beside: dict[str, Cell] = kept.by_key() if kept else {}
-    for key, cell in beside.items():
-        labels.setdefault(asked[key], cell.workload)
+def _labelled(
+    run: Run, whole: Overview, kept: Overview | None, probed: Collection[str]
+) -> dict[str, Cell]:
+    """Trial key -> the cell of a probe, under the label that its workload has beside the probes,
+    which the page's filters know; where it has none, under one that tells the run's workloads
+    apart. Each probe draws other rows, which labels of all would count up, and other seeds, which
+    are no setting of it."""
+    records = {one.record.key: one.record for one in run.stored}
+    drawn = {key: replace(one.trial.workload, checksum=None) for key, one in records.items()}
+    asked = {key: (workload_key(one), records[key].trial.model) for key, one in drawn.items()}
+    beside: dict[tuple[str, Model], str] = {}
+    for key, cell in kept.by_key().items() if kept else ():
+        beside.setdefault(asked[key], cell.workload)
+    names, own = (
+        workload_labels([*drawn.values()]),
+        [records[key] for key in asked if key in probed],
+    )
+    words = setting_words(own, [*settings(own).values()])
+    apart = dict(zip((one.key for one in own), words, strict=True))
     return {
-        key: dataclasses.replace(cell, workload=labels.get(asked[key], _name(cell)))
+        key: replace(
+            cell,
+            workload=beside.get(asked[key]) or _on(names[asked[key][0]], cell.model),
+            apart=apart[key],
+        )
         for key, cell in whole.by_key().items()
+        if key in apart
     }
 
 
-def _name(cell: Cell) -> str:
-    """Of a workload, with the model's where the run has several."""
-    name = str(cell.metrics["workload"])
-    return f"{name} on {cell.model}" if cell.model else name
+def _on(workload: str, model: str) -> str:
+    """With the model where the run has several."""
+    return f"{workload} on {model}" if model else workload
 
 
 def _curves(

@@ -42,7 +42,8 @@ class StoredScale:
 
 @dataclass(frozen=True, slots=True)
 class StoredSearch:
-    """What came of one system. The rates are None where none was found."""
+    """What came of one system. The rates are None where none was found; `low` alone is the highest
+    that held, of a system that missed none."""
 
     rate: float | None
     low: float | None
@@ -57,6 +58,16 @@ class StoredSearch:
     """Other objectives, ascending; empty where none were asked for."""
     answers: ProbedAnswers | None
     """What they are worth at the rate found."""
+
+    @property
+    def sustained(self) -> float | None:
+        """The rate, or the highest that held where none was missed."""
+        return self.low if self.rate is None else self.rate
+
+    @property
+    def is_at_least(self) -> bool:
+        """Whether that is a lower bound: no rate was missed."""
+        return self.rate is None and self.low is not None
 
 
 @dataclass(frozen=True, slots=True)

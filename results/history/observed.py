@@ -28,7 +28,7 @@ from results.compare.gate.reduced import (
 )
 from results.compare.pooling import SOUND_REPEATS
 from results.compare.quality import without_quality
-from results.goodput.stored import without_probes
+from results.goodput.stored import probes, without_probes
 from results.history.copies import Measurement, Observation, ObservedRun, each_once
 from results.run import Run
 from results.store.records import StoredTrial
@@ -42,6 +42,7 @@ _NEW_VERSIONS = (
 """Fields of `identity` that may change in a series: a step is looked for there too."""
 _SCORES = frozenset(metric.name for metric in registry.scores())
 RECORD = ".parquet"
+_PROBES = "only probes of a search or a sweep, whose rates differ from run to run"
 
 
 def observed_runs(
@@ -59,7 +60,9 @@ def observed_runs(
                 raise
             left_out.append(f"left out: {_told(error, path)}")
             continue
-        if one is not None:
+        if isinstance(one, str):
+            left_out.append(f"left out: {path} has {one}")
+        else:
             found.append(one)
     found += [_of_record(run, names) for run in records]
     kept, doubled = each_once(found)
@@ -98,11 +101,14 @@ def _may_be_run(path: Path) -> bool:
     return True
 
 
-def _of_path(path: Path, names: Collection[str]) -> ObservedRun | None:
+def _of_path(path: Path, names: Collection[str]) -> ObservedRun | str:
+    """Or why it is none."""
     if path.suffix == RECORD and not path.is_dir():
         return _of_record(read_record(path), names)
     run = without_quality(without_probes(results.load(path)))
-    return _of_run(run, names) if run.stored else None
+    if not run.stored:
+        return _PROBES if probes(path) else "no trials"
+    return _of_run(run, names)
 
 
 def _of_run(run: Run, names: Collection[str]) -> ObservedRun:

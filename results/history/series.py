@@ -186,7 +186,8 @@ def history(
     runs, left_out = observed_runs(folders, records, [key for key, _ in wanted])
     if len(runs) < 2:
         told = "".join(f"; {sentence}" for sentence in left_out[:1])
-        raise UserError(f"history: {len(runs)} run with trials; expected at least 2{told}")
+        count = "1 run" if runs else "no run"
+        raise UserError(f"history: {count} with trials; expected at least 2{told}")
     found = _series(runs, wanted, unsound, rates=bool(metrics))
     if not found:
         names = ", ".join(key for key, _ in wanted)
@@ -206,7 +207,10 @@ def _wanted(names: Collection[str]) -> list[tuple[str, Metric]]:
     known = {key: metric for metric in registry.METRICS for key in metric.keys}
     for name in names:
         if name not in known:
-            raise UserError(f"--metric: unknown metric '{name}'; {nearest(name, known)}")
+            begin = [key for key in known if key.startswith(name)] if name else []
+            # the registry has a metric's median before its other percentiles
+            told = f"did you mean '{begin[0]}'?" if begin else nearest(name, known)
+            raise UserError(f"--metric: unknown metric '{name}'; {told}")
     return [(name, known[name]) for name in dict.fromkeys(names or METRICS)]
 
 

@@ -21,6 +21,7 @@ from harness.cli.cells.values import (
     label_kinds,
     metric_text,
     number,
+    options_apart,
     speedup_text,
 )
 from harness.core.names import COUNTED_BY, TOKEN_COUNTING
@@ -251,10 +252,7 @@ def variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     names = {}
     for variant, cell in variants.items():
         others = [c["options"] for c in variants.values() if c["backend"] == cell["backend"]]
-        keys = sorted(set().union(*others))
-        varying = [k for k in keys if any(o.get(k) != cell["options"].get(k) for o in others)]
-        own = {key: cell["options"].get(key, "default") for key in varying}
-        options = " ".join(f"{key}={_named(value)}" for key, value in own.items())
+        options = options_apart(cell["options"], others)
         kind = [] if cell["provenance"] == "official code" else [cell["provenance"] or "failed"]
         if cell["provenance"] not in (None, REPLAYED):
             kind += {False: ["lossy"], None: ["unverified"]}.get(cell["lossless"], [])
@@ -262,11 +260,6 @@ def variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         own_name = [cell["label"]] if cell.get("label") else [cell["backend"], options]
         names[variant] = " ".join(filter(None, [*own_name, told]))
     return names
-
-
-def _named(value: Any) -> Any:
-    """Of rates, whose numbers are too many for a row, their name where they have one."""
-    return value.get("name", value) if isinstance(value, Mapping) else value
 
 
 def _quality(cell: Mapping[str, Any]) -> str:

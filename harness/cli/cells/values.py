@@ -97,3 +97,15 @@ def number(value: float | None) -> str:
     if value is None:
         return NONE
     return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+
+
+def options_apart(own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
+    """The options in which variants of one backend differ: ``gamma=0.9 max_drafts=default``."""
+    keys = sorted(set().union(*others))
+    varying = [key for key in keys if any(one.get(key) != own.get(key) for one in others)]
+    return " ".join(f"{key}={_named(own.get(key, 'default'))}" for key in varying)
+
+
+def _named(value: Any) -> Any:
+    """Of rates, whose numbers are too many for a row, their name where they have one."""
+    return value.get("name", value) if isinstance(value, Mapping) else value

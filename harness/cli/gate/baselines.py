@@ -28,9 +28,13 @@ _WHO = {"NAME": "decodebench", "EMAIL": "decodebench@localhost"}
 
 
 def open_store(named: str) -> FolderBaselines | GitBaselines:
-    """The store that `--baseline-store` names."""
+    """The store that `--baseline-store` names. Raises `UserError` for what no branch is called and
+    no reference leads to."""
     if named.startswith(GIT):
-        return GitBaselines(named.removeprefix(GIT))
+        branch = named.removeprefix(GIT)
+        if not _is_name(branch) and _resolved(branch) is None:
+            raise UserError(_no_name(named))
+        return GitBaselines(branch)
     return FolderBaselines(Path(named))
 
 
@@ -93,8 +97,8 @@ class GitBaselines:
         """Commit the file on top of the branch, which is made where it is not there. The branch
         only moves where nobody moved it meanwhile."""
         name, ref = _file(machine), f"{_HEADS}{self.branch}"
-        if _git("check-ref-format", ref, check=False) is None:
-            raise UserError(f"{GIT}{self.branch}: no name of a branch; expected git:BRANCH")
+        if not _is_name(self.branch):
+            raise UserError(_no_name(f"{GIT}{self.branch}"))
         if _resolved(f"refs/remotes/{self.branch}") is not None:
             _, _, local = self.branch.partition("/")
             raise UserError(
@@ -162,6 +166,14 @@ def _file(machine: str) -> str:
     if re.fullmatch("[0-9a-f]{12}", machine) is None:
         raise UserError(f"{machine!r} is no fingerprint of a machine; expected 12 hex digits")
     return f"{machine}{SUFFIX}"
+
+
+def _is_name(branch: str) -> bool:
+    return _git("check-ref-format", f"{_HEADS}{branch}", check=False) is not None
+
+
+def _no_name(store: str) -> str:
+    return f"{store}: no name of a branch; expected git:BRANCH"
 
 
 def _local_first(ref: str) -> str:

@@ -57,13 +57,14 @@ def calibrate_gate(
     from harness.cli.gate.compare import read_side
     from harness.cli.gate.gate_file import read_rules, rules_text
     from harness.core.errors import UserError
-    from harness.core.files import write_atomic
+    from harness.core.files import check_writable, write_atomic
     from harness.core.names import UNSOUND
     from results.compare.gate.calibration import calibrated
     from results.compare.gate.identity import check_allowed, check_one_version
     from results.compare.gate.margins import DEFAULTS
 
     allowed = check_allowed(allow or ())
+    check_writable(out, "--out")
     rules = read_rules(gate_file) if gate_file is not None else DEFAULTS
     if run.suffix in (".yaml", ".yml") and not run.is_dir():
         run = _run(run, repeats)

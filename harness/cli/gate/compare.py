@@ -75,6 +75,7 @@ def compare(
         _check_alone("--update" if update else "--record", beside)
         _store(first, second, record, baseline_store if update else None, bool(allow))
         return
+    _check_writable({"--markdown": markdown, "--junit": junit})
     try:
         decision = _decided(first, second, baseline_store, gate, allow or (), confirm, against)
     except UserError as error:
@@ -88,6 +89,15 @@ def compare(
 def _check_alone(only: str, beside: Mapping[str, object]) -> None:
     for name in (name for name, value in beside.items() if value):
         raise UserError(f"{name}: means nothing beside {only}, which compares nothing")
+
+
+def _check_writable(outputs: Mapping[str, Path | None]) -> None:
+    """A verdict that took a run again would be lost."""
+    from harness.core.files import check_writable
+
+    for option, path in outputs.items():
+        if path is not None:
+            check_writable(path, option)
 
 
 def _decided(

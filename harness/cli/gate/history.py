@@ -12,6 +12,7 @@ import typer
 
 from harness.cli.gate.compare import GIT
 from harness.core.errors import UserError, nearest
+from harness.core.files import check_writable
 from harness.core.names import UNSOUND
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def history(
     for name in allow or ():
         if name != UNSOUND:
             raise UserError(f"--allow: unknown '{name}'; {nearest(name, [UNSOUND])}")
+    if out is not None and not as_json:
+        check_writable(out, "--out")
     branches = [str(path) for path in folders if str(path).startswith(GIT)]
     places = [path for path in folders if not str(path).startswith(GIT)]
     found = series.history(

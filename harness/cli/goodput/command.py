@@ -42,6 +42,8 @@ def goodput(
     from harness.cli.goodput.searching import SearchSettings
 
     _check(share, confidence, tolerance, requests, max_probes)
+    if least_score is not None and not 0 <= least_score <= 1:
+        raise UserError(f"--least-score: is {least_score:g}; expected 0 to 1, as 0.8")
     asked = partial(
         SearchSettings,
         share=share,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -13,12 +13,13 @@ from typing import Any, Self
 import numpy as np
 
 from harness.cli import wiring
+from harness.cli.cells.values import options_apart
 from harness.cli.folders.run_folder import write_code, write_prompts
 from harness.cli.pins import Pins
 from harness.cli.session import open_session
 from harness.core.errors import UserError
 from harness.core.names import DISTURBANCES
-from harness.core.nouns import Load, Model, Slo, Trial, TrialRecord
+from harness.core.nouns import Load, Model, Slo, Trial, TrialRecord, to_json
 from harness.experiment.choices import BackendChoice, WorkloadChoice
 from harness.experiment.config import Experiment
 from harness.measure.fleet import Fleet
@@ -31,6 +32,7 @@ from harness.measure.sweep import (
     by_backend,
     write_record,
 )
+from results.compare.gate.reduced import workload_name
 from results.compare.reasons import slug
 from results.goodput.search import Probe
 from results.goodput.steady import before_the_last, warm_up
@@ -54,13 +56,35 @@ class ProbedSystem:
     backend: BackendChoice
     model: Model
     workload: WorkloadChoice
+    place: str = ""
+    """The workload as `compare` names it, and the model where there are several; empty: by name."""
+    options: str = ""
+    """In which it differs from other variants of its backend."""
 
     def label(self) -> str:
         """For people: ``vllm, gsm8k``, and whether decisions are replayed."""
-        name = self.backend.label or self.backend.name
-        if self.backend.options.get("replay") is not None:
+        name = self.backend.label or " ".join(filter(None, (self.backend.name, self.options)))
+        if self.is_replay:
             name += " (replayed)"
-        return f"{name}, {self.workload.workload.name}"
+        return f"{name}, {self.place or self.workload.workload.name}"
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether decisions are replayed."""
+        return self.backend.options.get("replay") is not None
+
+    def beside(self, others: Sequence[Self], experiment: Mapping[str, Any]) -> Self:
+        """With what tells it from others of the experiment, which is plain data."""
+        workload, length = self.workload.workload, self.workload.max_new_tokens
+        place = workload_name(workload, length, experiment)
+        if any(one.model != self.model for one in others):
+            place += f" on {self.model.label()}"
+        same = [
+            one.backend.options
+            for one in others
+            if (one.backend.name, one.is_replay) == (self.backend.name, self.is_replay)
+        ]
+        return replace(self, place=place, options=options_apart(self.backend.options, same))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +230,14 @@ class Prober:
 
 def systems(experiment: Experiment, only: str | None) -> Sequence[ProbedSystem]:
     """Every backend of the experiment on every model and workload."""
-    return [
+    every = [
         ProbedSystem(backend, model, workload)
         for model in experiment.models
         for workload in experiment.workloads
         for backend in experiment.backends
-        if only in (None, backend.name)
     ]
+    plain = to_json(experiment)
+    return [one.beside(every, plain) for one in every if only in (None, one.backend.name)]
 
 
 def most_requests(system: ProbedSystem, prompts: int, bundled_rows: int) -> tuple[int, str]:
@@ -231,4 +256,6 @@ def described(system: ProbedSystem) -> dict[str, Any]:
         "label": system.backend.label,
         "model": system.model.label(),
         "workload": system.workload.workload.name,
+        "max_new_tokens": system.workload.max_new_tokens,
+        "system": system.label(),
     }

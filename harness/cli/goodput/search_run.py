@@ -17,6 +17,7 @@ from harness.cli.folders.run_folder import check_folder
 from harness.cli.goodput import probing
 from harness.cli.goodput.kept import KeptAnswer
 from harness.cli.goodput.searching import (
+    HIGHEST,
     LATE,
     FoundGoodput,
     SearchedGoodput,
@@ -96,19 +97,19 @@ def search_all(
                 found.append(one)
                 for line in () if quiet else _lines(one):
                     progress.result(line)
-    if all(one.refusal and one.first.found is None for one in found):
+    if all(one.refusal and one.first.sustained is None for one in found):
         raise UserError("; ".join(dict.fromkeys(one.refusal for one in found)))
     return SearchedSystems(directory, found, kept.plain())
 
 
 def tell(done: SearchedSystems, *, as_json: bool) -> None:
-    """Print where the answers are, or all of them. Raises `UserError` where no system has a rate,
-    though none failed."""
+    """Print where the answers are, or all of them. Raises `UserError` where no system sustains any
+    rate, though none failed."""
     if as_json:
         print(json.dumps(done.answer, allow_nan=False))
     else:
         print(f"goodput: {done.folder / ANSWER}; next: decodebench report {done.folder}")
-    if not done.failed and all(one.first.found is None for one in done.found):
+    if not done.failed and all(one.first.sustained is None for one in done.found):
         raise UserError(
             "; ".join(f"{one.system.label()}: {_told(one.first)}" for one in done.found)
         )
@@ -137,7 +138,7 @@ def _about(settings: SearchSettings) -> dict[str, Any]:
 def _lines(one: SearchedGoodput) -> Iterator[str]:
     name = one.system.label()
     yield f"{name}: {_told(one.first)}"
-    if (answers := one.answers) is not None and one.first.found:
+    if (answers := one.answers) is not None and one.first.sustained:
         right = answers.right_per_s
         beside = "" if right is None else f"; right and within the slo {right:.3g}/s"
         yield f"{name}: {answers.words()}{beside}"
@@ -147,7 +148,10 @@ def _lines(one: SearchedGoodput) -> Iterator[str]:
 
 def _told(one: FoundGoodput) -> str:
     if one.found is None:
-        return f"no rate found: {'limited by ' * (one.ended == LATE)}{one.limit}"
+        limit = f"{'limited by ' * (one.ended == LATE)}{one.limit}"
+        if one.held is None:
+            return f"no rate found: {limit}"
+        return f"held at {one.held:g}/s{',' if one.limit == HIGHEST else ';'} {limit}"
     rate, low, high = one.found
     beside = f" ({one.disturbed} of them disturbed)" if one.disturbed else ""
     found = f"{rate:.3g}/s [{low:.3g}, {high:.3g}] in {len(one.probes)} probes"

@@ -31,6 +31,8 @@ LATE = "the client was late"
 FAILED = "a trial failed"
 TOO_MANY = "more requests were needed than may be"
 IDLE_MISSES = "misses the slo idle"
+HIGHEST = "the highest rate tried; more --max-probes finds its limit"
+"""What limits an answer whose search saw no limit."""
 IDLE = 4.0
 """So many requests could be answered one after the other in the time between two: who misses then
 misses idle."""
@@ -72,6 +74,14 @@ class FoundGoodput:
     """Of the probes, those in which something else on the machine took part."""
     held: float | None = None
     """The highest rate asked for that held."""
+
+    @property
+    def sustained(self) -> FoundRate | None:
+        """The rate; where the system held at all rates that count, the highest of them, which it
+        sustains at least. None where it sustains none."""
+        if self.found is None and self.held is not None:
+            return FoundRate(self.held, self.held, self.held)
+        return self.found
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +143,8 @@ class SystemSearch:
         settings = self._settings
         first = self._found(settings.slo)
         own = [(rate, load.requests) for rate, load in self._loads]
-        answers = answers_about(own, settings.slo, first.found)
-        if first.found and not is_right_enough(answers, settings.least_score):
+        answers = answers_about(own, settings.slo, first.sustained)
+        if first.sustained and not is_right_enough(answers, settings.least_score):
             assert answers is not None
             told = f"answers: {answers.words()}, expected {settings.least_score:g}"
             first = FoundGoodput(first.probes, None, told, first.ended)
@@ -239,19 +249,17 @@ class SystemSearch:
 
     def _limit(self, search: RateSearch, slo: Slo, ended: str) -> str:
         if ended == LATE:
-            late = f"the client, which was late at {self._ceiling:g}/s: more cannot be asked here"
-            return f"{late}; {held:g}/s held" if (held := search.bracket()[0]) else late
+            return f"the client, which was late at {self._ceiling:g}/s: more cannot be asked here"
         if ended == FAILED:
             return f"{FAILED}: {self._error}"
         if ended == TOO_MANY:
-            held = search.bracket()[0]
-            return f"{self._needs}; {held:g}/s held" if held else self._needs
+            return self._needs
         if ended == IDLE_MISSES:
             lowest = min(search.probes, key=lambda one: one.asked)
             return self._idle_misses(slo, lowest.share)
         low, high = search.bracket()
         if high is None:
-            return f"nothing up to {low:g}/s; more --max-probes may" if low else "nothing was seen"
+            return HIGHEST if low else "nothing was seen"
         limit = limited_by(next(load.shares(slo) for rate, load in self._loads if rate == high))
         if low is None:
             return (

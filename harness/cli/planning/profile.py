@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import typer
 
 from harness.cli.planning.told import log_decisions
 from harness.core.errors import UserError
-from harness.core.files import write_atomic, write_temporary
+from harness.core.files import check_writable, write_atomic
 from harness.core.nouns import Model
 
 MOST_BATCH = 256
@@ -56,10 +55,7 @@ def profile(
     if not device.strip():
         raise UserError("--device: expected a name, found none")
     if out is not None:
-        with _written_to(out):
-            if out.is_dir():
-                raise IsADirectoryError(errno.EISDIR, "is a folder")
-            write_temporary(out, b"").unlink()
+        check_writable(out, "--out")
     chosen = Model(shape or model, dtype=dtype, shape=shape is not None)
     told = _told(chosen, sizes, log, device, threads, entropy)
     text = json.dumps(told, allow_nan=False)

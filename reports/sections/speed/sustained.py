@@ -36,8 +36,8 @@ def section(seen: Overview, _: Samples) -> Section | None:
         confidence=_listed(one.confidence for one in seen.searched),
         slo=objectives(one.cell for one in seen.searched),
     )
-    workloads = list(dict.fromkeys(one.workload for one in seen.searched))
-    own = [[o for o in seen.searched if o.workload == workload] for workload in workloads]
+    places = list(dict.fromkeys(one.place for one in seen.searched))
+    own = [[one for one in seen.searched if one.place == place] for place in places]
     words = [said for part in own for said in ranking(part, named=len(own) > 1)]
     figures = group(list(_panels(own)))
     figures += group(list(_scales(own)), "The rate over the objective")
@@ -48,9 +48,11 @@ def section(seen: Overview, _: Samples) -> Section | None:
 
 def _alone(searched: Sequence[SearchedSystem]) -> str:
     """Where there is nobody to be ranked with."""
-    rates = [one.found.rate for one in searched if one.found.rate is not None]
+    rates = [rate for one in searched if (rate := one.found.sustained) is not None]
+    at_least = "At least " * any(one.found.is_at_least for one in searched)
+    told = f"{at_least}{span(rates, significant)}" if rates else "No"
     every = counted(len(searched), "system")
-    return f"{span(rates, significant) or 'No'} requests per second sustained, {every} searched."
+    return f"{told} requests per second sustained, {every} searched."
 
 
 def _listed(shares: Iterable[float]) -> str:
@@ -64,23 +66,33 @@ def _panels(parts: Sequence[Sequence[SearchedSystem]]) -> Iterator[Panel]:
             paint = partial(
                 share_over_rate, searches=[(o.cell, o.found) for o in part], share=part[0].share
             )
-            name = part[0].workload
+            name, size = part[0].place, Size(width=5.2, height=2.8)
             title = f"Share of the requests within the objective over the rate: {name}"
-            yield Panel(paint, title, name, Size(width=5.2, height=2.8), workload=name)
+            yield Panel(paint, title, name, size, workload=part[0].workload)
 
 
 def _scales(parts: Sequence[Sequence[SearchedSystem]]) -> Iterator[Panel]:
     for part in parts:
         if any(one.found.scales for one in part):
-            name = part[0].workload
+            name, size = part[0].place, Size(width=5.2, height=2.8)
             paint = partial(rate_over_scale, searches=[(o.cell, o.found) for o in part])
             title = f"Sustained rate over the objective, times so much: {name}"
-            yield Panel(paint, title, name, Size(width=5.2, height=2.8), workload=name)
+            yield Panel(paint, title, name, size, workload=part[0].workload)
 
 
 def row(one: SearchedSystem | SweptCurve) -> BodyRow:
     """Of a system, whatever the load."""
-    return BodyRow(one.cell.variant, one.workload, "", group=one.workload)
+    apart = one.cell.apart
+    return BodyRow(one.cell.variant, one.workload, "", group=one.place, condition=apart)
+
+
+def _found(one: SearchedSystem) -> float | str | None:
+    rate = one.found.sustained
+    return f"at least {significant(rate)}" if rate and one.found.is_at_least else rate
+
+
+def _why(one: SearchedSystem) -> str:
+    return "no rate was missed" if one.found.is_at_least else _WHY
 
 
 def _interval(one: SearchedSystem) -> str | None:
@@ -90,14 +102,14 @@ def _interval(one: SearchedSystem) -> str | None:
 
 def _nearest(one: SearchedSystem) -> float | None:
     """What the arrivals of the probe nearest to the found rate came to."""
-    rate = one.found.rate
+    rate = one.found.sustained
     if rate is None or not one.found.probes:
         return None
     return min(one.found.probes, key=lambda probe: abs(probe.rate - rate)).came_about
 
 
 def _asked(one: SearchedSystem) -> str:
-    rate, probes = one.found.rate, one.found.probes
+    rate, probes = one.found.sustained, one.found.probes
     if rate is None or not probes:
         return ""
     near = min(probes, key=lambda probe: abs(probe.rate - rate))
@@ -123,10 +135,13 @@ def _score(one: SearchedSystem) -> str:
 
 _WHY = "no rate was found"
 _COLUMNS: tuple[Column[SearchedSystem], ...] = (
-    Column("Workload", lambda one: one.workload, css=""),
-    Column("Found rate", lambda one: one.found.rate, unit="requests/s", why=_WHY),
+    Column("Workload", lambda one: one.place, css=""),
     Column(
-        "Interval", _interval, unit="requests/s", why=_WHY,
+        "Found rate", _found, unit="requests/s", why=_WHY,
+        sort=lambda one: repr(one.found.sustained),
+    ),
+    Column(
+        "Interval", _interval, unit="requests/s", why=_why,
         sort=lambda one: repr(one.found.low or 0.0),
     ),
     Column(
@@ -136,8 +151,8 @@ _COLUMNS: tuple[Column[SearchedSystem], ...] = (
     Column(
         "Right and in time", _right, unit="requests/s", small=_score,
         why="nothing says what is right",
-        help="requests that meet the objective and are right, at the rate found; the task score of "
-        "the probes about it",
+        help="requests that meet the objective and are right, at the rate found, or the highest "
+        "that held; the task score of the probes about it",
     ),
     Column("Search ended", lambda one: one.found.ended, css=""),
     Column("Limited by", lambda one: one.found.limit, css=""),

@@ -34,10 +34,10 @@ def section(seen: Overview, _: Samples) -> Section | None:
     swept."""
     if not seen.swept:
         return None
-    workloads = list(dict.fromkeys(one.workload for one in seen.swept))
-    parts = [[one for one in seen.swept if one.workload == workload] for workload in workloads]
+    places = list(dict.fromkeys(one.place for one in seen.swept))
+    parts = [[one for one in seen.swept if one.place == place] for place in places]
     words = [said for part in parts for said in kept_up_with(part, named=len(parts) > 1)]
-    groups = [PanelGroup(list(_panels(part)), part[0].workload) for part in parts]
+    groups = [PanelGroup(list(_panels(part)), part[0].place) for part in parts]
     table = build(_columns(seen.swept), seen.swept, row)
     title = "From idle to saturation"
     finding = words[0] if words else _alone(seen.swept)
@@ -52,14 +52,15 @@ def _alone(swept: Sequence[SweptCurve]) -> str:
 
 
 def _panels(part: Sequence[SweptCurve]) -> Iterator[Panel]:
-    name, handed_out = part[0].workload, throughput(part[0])
+    name, handed_out = part[0].place, throughput(part[0])
     for x, y in ((RATE, FIRST), (RATE, EACH), (RATE, handed_out), (handed_out, WHOLE)):
         if all(y.of(point) is None for one in part for point in one.points):
             continue
         title = f"{y.label} over {x.label}"
         paint = partial(over_load, curves=part, x=x, y=y)
         size = Size(width=2.8, height=2.1, left=0.55)
-        yield Panel(paint, f"{title}: {name}", title[:1].upper() + title[1:], size, workload=name)
+        heading, workload = title[:1].upper() + title[1:], part[0].workload
+        yield Panel(paint, f"{title}: {name}", heading, size, workload=workload)
 
 
 def _idle(metric: str, one: SweptCurve) -> float | None:
@@ -90,7 +91,7 @@ _FIRST, _EACH = FIRST.metric, EACH.metric
 _IDLE = Group("Idle", "ms", "one request at a time; medians")
 _LOADED = Group("At the highest rate kept up with", "ms", "medians")
 _COLUMNS: tuple[Column[SweptCurve], ...] = (
-    Column("Workload", lambda one: one.workload, css=""),
+    Column("Workload", lambda one: one.place, css=""),
     Column("Kept up with", lambda one: one.found.low, unit="requests/s", why=_WHY),
     Column("Saturated at", lambda one: one.found.high, unit="requests/s", why=_WHY),
     Column("Most tokens", _most, unit="tokens/s"),

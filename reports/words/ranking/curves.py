@@ -30,7 +30,7 @@ def kept_up_with(curves: Sequence[SweptCurve], *, named: bool = False) -> Iterat
         return
     if len(curves) < 2:
         return
-    where = f"{curves[0].workload}: " if named else ""
+    where = f"{curves[0].place}: " if named else ""
     doubtful = [one.cell.variant.label for one in curves if one.not_valid]
     doubt = (
         f" Not to be relied on: trials of {', '.join(doubtful)} are not valid." if doubtful else ""

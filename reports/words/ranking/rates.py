@@ -14,7 +14,7 @@ System = TypeVar("System", SearchedSystem, SweptCurve)
 def ranking(searched: Sequence[SearchedSystem], *, named: bool = False) -> Iterator[str]:
     """One sentence about the systems of one workload, which is `named` first where there are
     several; none for a system alone. Replays are ranked among themselves. An order is claimed only
-    between systems whose intervals do not overlap."""
+    between systems whose intervals do not overlap; one that missed no rate has none."""
     if len(kinds := by_decisions(searched)) > 1:
         for some in kinds:
             yield from ranking(some, named=named)
@@ -22,16 +22,22 @@ def ranking(searched: Sequence[SearchedSystem], *, named: bool = False) -> Itera
     found = [one for one in searched if one.found.rate is not None]
     if len(searched) < 2:
         return
-    where = f"{searched[0].workload}: " if named else ""
-    lost = [one.cell.variant.label for one in searched if one.found.rate is None]
-    end = f" No rate was found of {', '.join(lost)}." if lost else ""
-    if not found:
+    where = f"{searched[0].place}: " if named else ""
+    open_ended = [one for one in searched if one.found.is_at_least]
+    lost = [one.cell.variant.label for one in searched if one.found.sustained is None]
+    end = f" {_at_least(open_ended)}" if open_ended else ""
+    end += f" No rate was found of {', '.join(lost)}." if lost else ""
+    if not found and not open_ended:
         return  # the table says why
-    doubtful = [one.cell.variant.label for one in found if one.not_valid]
+    doubtful = [one.cell.variant.label for one in (*found, *open_ended) if one.not_valid]
     if doubtful:
         end += f" Not to be relied on: trials of {', '.join(doubtful)} are not valid."
     tiers = _tiers(found)
-    if len(found) == 1:
+    if not found:
+        yield f"{where}No order can be claimed, since no limit was found.{end}"
+    elif len(found) == 1 and open_ended:
+        yield f"{where}A limit was found of {_names(found)} alone.{end}"
+    elif len(found) == 1:
         yield f"{where}Only {_names(found)} was found to sustain a rate.{end}"
     elif len(tiers) == 1:
         names, but = _names(tiers[0]), _apart(tiers[0])
@@ -83,6 +89,11 @@ def _apart(tier: Sequence[SearchedSystem]) -> str:
 
 def _names(tier: Sequence[SearchedSystem]) -> str:
     return ", ".join(f"{one.cell.variant.label} ({_rate(one)})" for one in tier)
+
+
+def _at_least(some: Sequence[SearchedSystem]) -> str:
+    told = (f"{o.cell.variant.label} (at least {significant(o.found.low or 0.0)}/s)" for o in some)
+    return f"No limit was seen of {', '.join(told)}."
 
 
 def _rate(one: SearchedSystem) -> str:

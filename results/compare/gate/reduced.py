@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.core.errors import UserError
-from harness.core.nouns import Trial, canonical_json, to_json
+from harness.core.nouns import Trial, Workload, canonical_json, to_json
 from results.compare.reasons import FAILURES, PASSING, REMARKS
 from results.metrics.arrays import Floats, Ints
 
@@ -188,14 +188,19 @@ def share_failed(trials: Sequence[ReducedTrial]) -> float:
 def cell_name(trial: Trial, experiment: Mapping[str, Any]) -> CellName:
     """The cell that a trial is a repeat of. Where its experiment, as it was resolved, has its
     workload several times, that says what these differ in."""
-    options = {**to_json(trial.workload.options), **_of_several(trial, experiment)}
     return CellName(
         trial.model.label(),
-        _named(trial.workload.name, options),
+        workload_name(trial.workload, trial.max_new_tokens, experiment),
         trial.load.label(),
         trial.backend,
         canonical_json(to_json(trial.options)),
     )
+
+
+def workload_name(workload: Workload, max_new_tokens: int, experiment: Mapping[str, Any]) -> str:
+    """A workload as cells are named, of an experiment as plain data: ``xsum {"rows":5}``."""
+    options = to_json(workload.options)
+    return _named(workload.name, options | _of_several(workload, max_new_tokens, experiment))
 
 
 def named_as(base: ReducedRun, new: ReducedRun) -> ReducedRun:
@@ -223,9 +228,10 @@ def _named(workload: str, options: Mapping[str, Any]) -> str:
     return workload + (f" {canonical_json(options)}" if options else "")
 
 
-def _of_several(trial: Trial, experiment: Mapping[str, Any]) -> dict[str, Any]:
-    own = trial.workload
-    asked = {"max_new_tokens": trial.max_new_tokens, "rows": own.rows, "source": own.source}
+def _of_several(
+    own: Workload, max_new_tokens: int, experiment: Mapping[str, Any]
+) -> dict[str, Any]:
+    asked = {"max_new_tokens": max_new_tokens, "rows": own.rows, "source": own.source}
     same = [
         {**choice, **choice["workload"]}
         for choice in experiment.get("workloads", ())

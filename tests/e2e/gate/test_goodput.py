@@ -123,6 +123,8 @@ def test_a_server_is_searched_like_any_other(tmp_path: Path) -> None:
         ({}, ["--share", "1"], "--share: is 1; expected more than 0, less than 1"),
         ({}, ["--requests", "100"], "--requests: is 100; expected at least 200"),
         ({}, ["--max-probes", "2"], "--max-probes: is 2; expected at least 3"),
+        ({}, ["--least-score", "80"], "--least-score: is 80; expected 0 to 1, as 0.8"),
+        ({}, ["--least-score", "nan"], "--least-score: is nan; expected 0 to 1"),
         ({}, ["--only", "scriptd"], "no backend 'scriptd'; did you mean 'scripted'"),
         ({}, ["--out", "file"], "expected a folder for the run, found a file"),
     ],

@@ -231,6 +231,8 @@ def test_few_runs_are_said_to_be_few(tmp_path: Path) -> None:
     ("metrics", "words"),
     [
         (["tpot_p50"], "unknown metric 'tpot_p50'; did you mean 'tpot_s_p50'"),
+        (["tpot"], "unknown metric 'tpot'; did you mean 'tpot_s_p50'"),
+        (["tpot_s"], "unknown metric 'tpot_s'; did you mean 'tpot_s_p50'"),
         (["n_requests_"], "unknown metric 'n_requests_'"),
         (["pass_at_1"], "none of the runs has pass_at_1"),
     ],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from harness.core.errors import UserError
 from harness.core.names import STAND_IN
 from harness.core.nouns import Status, TrialRecord, Validity, to_json
 from results.compare.gate.extraction import reduce_run
@@ -133,6 +135,20 @@ def test_a_file_of_record_is_believed_as_its_run_is(
     for mine, theirs in ((told.points, whole.points), (told.doubted, whole.doubted)):
         assert [p.value for p in mine] == pytest.approx([p.value for p in theirs])
     assert len(whole.points) + len(whole.doubted) == 2
+
+
+def test_a_folder_of_probes_alone_is_named_with_the_reason(tmp_path: Path) -> None:
+    """It was not told which folder was no run, nor why."""
+    run = run_of(tmp_path / "a", measured("vllm"))
+    probed = run_of(tmp_path / "searched", measured("fast", day=2))
+    keys = [one.record.key for one in probed.stored]
+    answer = {"share": 0.99, "confidence": 0.95, "systems": [], "trials": keys}
+    (probed.path / "goodput.json").write_text(json.dumps(answer))
+    assert len(run.stored) == len(keys) == 1
+    told = "searched has only probes of a search or a sweep, whose rates differ from run to run"
+    assert kept(tmp_path) == ({"a": ["vllm"]}, [f"left out: {told}"])
+    with pytest.raises(UserError, match=f"^history: no run with trials; .*left out: .*{told}"):
+        history([probed.path], TPOT)
 
 
 def test_a_file_of_record_that_broke_a_promise_is_doubted_as_its_run_is() -> None:

@@ -221,8 +221,12 @@ def test_what_is_no_record_is_told_in_a_line(repository: Path, named: str, words
 def test_no_branch_and_no_repository(
     repository: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for named in ("git:", "git:a..b", "git: b"):
+        with pytest.raises(UserError, match=f"^{named}: no name of a branch; expected git:BRANCH"):
+            open_store(named)
+    assert open_store("git:main~0").machines() == [], "any reference may be read"
     with pytest.raises(UserError, match="no name of a branch; expected git:BRANCH"):
-        open_store("git:a..b").write("abc0abc0abc0", run_of(5))
+        open_store("git:main~0").write("abc0abc0abc0", run_of(5))
     outside = tmp_path_factory.mktemp("outside")
     monkeypatch.chdir(outside)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(outside.parent))

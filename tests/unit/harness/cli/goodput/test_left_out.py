@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,10 +12,11 @@ import yaml
 
 from harness.cli import wiring
 from harness.cli.gate import confirm
+from harness.cli.goodput.probing import described, systems
 from harness.cli.goodput.search_run import search_all
 from harness.cli.goodput.searching import SystemSearch
 from harness.core.errors import UserError
-from harness.core.nouns import to_json
+from harness.core.nouns import Model, to_json
 from harness.experiment.config import load_experiment
 from harness.measure.machine import meters
 from results.compare.gate.decision import Decision
@@ -55,6 +57,35 @@ def test_a_search_of_one_backend_leaves_the_options_of_others_alone(
         search("adadecode")
     with pytest.raises(BegunError):
         search("autoregressive")
+
+
+def test_systems_of_one_experiment_are_told_apart(tmp_path: Path) -> None:
+    """Entries of one workload, and variants of one backend, had one name."""
+    drafts = {"name": "speculative", "drafts": [2, 4]}
+    replay = {"name": "adadecode", "replay": "demo"}
+    file = written(tmp_path / "f.yaml", "demo", drafts, "adadecode", replay)
+    content = yaml.safe_load(file.read_text())
+    content["workloads"] = [{"name": "gsm8k", "max_new_tokens": n} for n in (4, 16)]
+    file.write_text(yaml.safe_dump(content))
+    experiment = load_experiment(file, wiring.known())
+    found = systems(experiment, None)
+    workload = 'gsm8k {"max_new_tokens":4}'
+    assert [one.label() for one in found[:5]] == [
+        f"{name}, {workload}"
+        for name in (
+            "autoregressive",
+            "speculative drafts=2",
+            "speculative drafts=4",
+            "adadecode",
+            "adadecode (replayed)",
+        )
+    ]
+    told = [described(one) for one in found]
+    assert len({one["system"] for one in told}) == 10
+    assert [one["workload"] for one in told] == ["gsm8k"] * 10
+    assert {one["max_new_tokens"] for one in told} == {4, 16}
+    both = replace(experiment, models=(*experiment.models, Model("other")))
+    assert systems(both, None)[0].label() == f"autoregressive, {workload} on demo"
 
 
 def test_what_is_not_confirmed_needs_no_memory(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from benchmarks.soundness.goodput_search import SERVICE_S, capacity
 from harness.cli.goodput.probe_lengths import IdleSystem
 from harness.cli.goodput.probing import ProbedLoad
-from harness.cli.goodput.search_run import _told
+from harness.cli.goodput.search_run import SearchedSystems, _lines, _told, tell
+from harness.core.errors import UserError
 from harness.core.nouns import Slo, Validity
 from results.goodput.steady import before_the_last
 from results.metrics.arrays import Floats, from_record
@@ -98,8 +100,9 @@ def test_a_rate_that_held_is_told_where_the_client_is_late_above_it() -> None:
     assert one.first.found is None
     assert one.first.ended == "the client was late"
     assert [load.rate for load in server.asked] == [None, 100, 200, 200, 141.4, 168.2, 168.2]
-    told = "the client, which was late at 168.2/s: more cannot be asked here; 141.4/s held"
+    told = "the client, which was late at 168.2/s: more cannot be asked here"
     assert one.first.limit == told
+    assert _told(one.first) == f"held at 141.4/s; limited by {told}"
     assert one.plain(0.95)["low_per_s"] == 141.4
     assert one.plain(0.95)["rate_per_s"] is None
 
@@ -111,7 +114,22 @@ def test_the_highest_rate_that_may_be_tried_is_tried_once() -> None:
     one = searched(server, slo=Slo(e2e_ms=7000), requests=60, most_requests=2000)
     assert one.first.ended == "more requests were needed than may be"
     assert [load.rate for load in server.asked] == [None, 14.27]
-    assert one.first.limit.endswith("'limits: prompts' allows 2,000; 14.27/s held")
+    assert one.first.limit.endswith("'limits: prompts' allows 2,000")
+    assert one.first.held == 14.27
+
+
+def test_a_system_that_held_at_every_rate_is_said_to() -> None:
+    """It was said to have sustained nothing, and the search was refused as bad input."""
+    one = searched(EndlessServer(right=0.75), most=3)
+    held = "held at 400/s, the highest rate tried; more --max-probes finds its limit"
+    assert next(iter(_lines(one))) == f"made up, gsm8k: {held}"
+    assert one.answers is not None
+    assert one.answers.right_per_s == pytest.approx(400 * 0.75, rel=0.05)
+    tell(SearchedSystems(Path("x"), [one], {}), as_json=False)
+    worse = searched(EndlessServer(right=0.5), most=3, least_score=0.8)
+    assert _told(worse.first).startswith("no rate found: answers: exact_match 0.")
+    with pytest.raises(UserError, match="no rate found: answers"):
+        tell(SearchedSystems(Path("x"), [worse], {}), as_json=False)
 
 
 class DisturbedServer(VirtualServer):

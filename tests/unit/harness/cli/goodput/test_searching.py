@@ -12,7 +12,7 @@ from benchmarks.soundness.goodput_search import SERVICE_S, capacity
 from harness.cli.goodput.command import _scales
 from harness.cli.goodput.probe_lengths import IdleSystem
 from harness.cli.goodput.probing import ProbedLoad, Prober
-from harness.cli.goodput.search_run import SearchedSystems, tell
+from harness.cli.goodput.search_run import SearchedSystems, _told, tell
 from harness.cli.goodput.searching import SystemSearch
 from harness.core.errors import UserError
 from harness.core.nouns import Slo, Workload
@@ -86,8 +86,8 @@ def test_a_probe_that_would_be_too_short_is_not_run() -> None:
     one = searched(server, slo=Slo(e2e_ms=30_000), requests=60, most_requests=1000)
     assert one.first.found is None
     assert one.first.ended == "more requests were needed than may be"
-    told = "3.33/s needs 1,998 requests; 'limits: prompts' allows 1,000; 1.665/s held"
-    assert one.first.limit == told
+    told = "3.33/s needs 1,998 requests; 'limits: prompts' allows 1,000"
+    assert _told(one.first) == f"held at 1.665/s; {told}"
     assert [load.rate for load in server.asked] == [None, 1.665], "the highest that may be tried"
 
 

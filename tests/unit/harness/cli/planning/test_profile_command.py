@@ -136,7 +136,8 @@ def test_where_it_cannot_be_written_nothing_is_measured(
 
     monkeypatch.setattr("harness.cli.planning.profile._told", told)
     assert call(monkeypatch, "profile", "--log", "log.json", "--out", out) == 2
-    assert capsys.readouterr().err == f"decodebench: --out {out}: cannot be written: {why}\n"
+    line = f"--out {out}: cannot be written: {why}; expected a file in a folder that is there"
+    assert capsys.readouterr().err == f"decodebench: {line}\n"
 
 
 def test_a_shape_is_measured_without_its_weights(

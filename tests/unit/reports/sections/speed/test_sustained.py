@@ -209,3 +209,72 @@ def test_rows_and_figures_follow_the_filters(tmp_path: Path) -> None:
     assert len(heads) == 3 + 2
     assert all(f' data-workload="{label}"' in head for head in heads)
     assert "data-load" not in own + section(text, "same_text")
+
+
+def test_settings_of_one_workload_are_told_apart(tmp_path: Path) -> None:
+    """Entries of one workload stood in one panel under one name, and were ranked."""
+    folder = searched(tmp_path, APART, swept=())
+    for path in (folder / "trials").glob("*.json"):
+        stored = json.loads(path.read_text())
+        stored["trial"]["max_new_tokens"] = 4 if stored["trial"]["backend"] == "vllm" else 16
+        path.write_text(json.dumps(stored))
+    _, seen = without_probes(load(folder))
+    assert [one.workload for one in seen.searched] == ["gsm8k"] * 3
+    text = section(render(load(folder)), "sustained")
+    assert "over the rate: gsm8k, max new tokens 4" in text
+    assert "gsm8k, max new tokens 16: speculative (6.50/s" not in text
+    assert "gsm8k, max new tokens 16: The intervals overlap" in text
+    assert "sustained more than" not in text
+
+
+def test_probes_of_other_rows_are_of_one_workload_and_other_options_are_not(tmp_path: Path) -> None:
+    folder = searched(tmp_path, APART, swept=())
+    for path in (folder / "trials").glob("*.json"):
+        stored = json.loads(path.read_text())
+        trial = stored["trial"]
+        trial["workload"]["checksum"] += f" at {trial['load']['rate']}"
+        trial["seed"] = int(trial["load"]["rate"])
+        if trial["backend"] == "vllm":
+            trial["workload"]["options"] = {"mix": "1:3"}
+        path.write_text(json.dumps(stored))
+    _, seen = without_probes(load(folder))
+    assert {one.place for one in seen.searched} == {"gsm8k bundled mix=1:3", "gsm8k bundled"}
+
+
+HELD = (None, 8.0, None)
+
+
+def test_a_system_that_missed_no_rate_is_led_by_its_lower_bound(tmp_path: Path) -> None:
+    """The page said that it sustained none."""
+    _, seen = without_probes(load(searched(tmp_path, {"vllm": HELD})))
+    made = sustained.section(seen, Samples())
+    assert made is not None
+    assert made.finding == "At least 8.00 requests per second sustained, 1 system searched."
+    text = section(write_report(tmp_path).read_text(), "sustained")
+    assert ">at least 8.00<" in text
+    assert "no rate was missed" in text
+    assert "asked 8.00, 50.0% within" in text, "of the probe at that rate"
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            {"vllm": HELD, "adadecode": (6.0, 5.0, 7.0)},
+            "A limit was found of adadecode (6.00/s [5.00, 7.00]) alone. No limit was seen of vllm "
+            "(at least 8.00/s).",
+        ),
+        (
+            {"vllm": HELD, "adadecode": None},
+            "No order can be claimed, since no limit was found. No limit was seen of vllm (at "
+            "least 8.00/s). No rate was found of adadecode.",
+        ),
+        ({**APART, "vllm": HELD}, ". No limit was seen of vllm (at least 8.00/s)."),
+    ],
+)
+def test_a_lower_bound_is_told_and_not_ranked(
+    tmp_path: Path, found: dict[str, Any], words: str
+) -> None:
+    _, seen = without_probes(load(searched(tmp_path, found)))
+    (said,) = ranking([one._replace(not_valid=0) for one in seen.searched])
+    assert said.endswith(words)
