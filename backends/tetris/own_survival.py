@@ -119,17 +119,15 @@ class _CutSearch:
         return self.found is not before
 
     def _try(self, cuts: Cuts) -> None:
-        """A plan with these cuts, or some of them, by the survival under its own."""
-        while cuts not in self._tried:
-            self._tried.add(cuts)
-            known = under_cuts(self._profile, self._decisions, cuts)
-            made = planner.plan_or_none(known, self._cluster, self._wanted)
-            if made is None:
-                return
-            better = not self.found or self._order(made) < self._order(self.found[0])
-            if made.cuts == cuts and better:
-                self.found = made, known
-            cuts = made.cuts
+        """The best plan with exactly these cuts: one with some of them would be credited with who
+        leaves at the others."""
+        if cuts in self._tried:
+            return
+        self._tried.add(cuts)
+        known = under_cuts(self._profile, self._decisions, cuts)
+        made = planner.plan_or_none(known, self._cluster, self._wanted, every_cut=True)
+        if made and (not self.found or self._order(made) < self._order(self.found[0])):
+            self.found = made, known
 
     def _bound(self, cuts: Cuts) -> tuple[float, float]:
         """No plan with exactly these cuts comes before it: all devices together do the work of each

@@ -102,10 +102,13 @@ def plan(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> Stage
     return found
 
 
-def plan_or_none(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> StagePlan | None:
+def plan_or_none(
+    profile: StageProfile, cluster: DeviceCluster, wanted: Wanted, every_cut: bool = False
+) -> StagePlan | None:
     """As `plan`, but None where there is none: what stands in the way takes far longer to tell.
-    Raises `UserError` for a cluster too large to plan as a whole."""
-    return _Search(stage_costs(profile, cluster), wanted).chosen()
+    With `every_cut` of the plans alone that cut at every ramp. Raises `UserError` for a cluster too
+    large to plan as a whole."""
+    return _Search(stage_costs(profile, cluster, every_cut), wanted).chosen()
 
 
 def least_slo_ms(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> float:
