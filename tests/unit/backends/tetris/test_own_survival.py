@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -92,35 +93,31 @@ def test_an_slo_that_nothing_meets_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "wanted", [Wanted(5.0), Wanted(5.0, rate=900), Wanted(1e4, target=1e6), Wanted(1e4, budget=0.5)]
+    ("wanted", "most"),
+    [
+        (Wanted(5.0), 3),
+        (Wanted(5.0, rate=900), 5),
+        (Wanted(1e4, target=1e6), 23),
+        (Wanted(1e4, budget=0.5), 3),
+    ],
 )
 def test_what_cannot_be_is_found_out_without_a_plan_for_each_choice_of_cuts(
-    wanted: Wanted, monkeypatch: pytest.MonkeyPatch
+    wanted: Wanted, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of 32 choices was planned, and was told the smallest SLO that it meets."""
     decisions = independent()
-    model = profile(decisions)
     asked: list[StageProfile] = []
-    quiet, aloud = planner.plan_or_none, planner.plan
+    for name in ("plan_or_none", "least_slo_ms"):
+        one = getattr(planner, name)
 
-    def counted(known: StageProfile, *more: Any, **every_cut: bool) -> Any:
-        asked.append(known)
-        return quiet(known, *more, **every_cut)
+        def counted(*told: Any, one: Any = one, **more: Any) -> Any:
+            asked.append(told[0])
+            return one(*told, **more)
 
-    told: list[StageProfile] = []
-
-    def diagnosed(known: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> Any:
-        told.append(known)
-        return aloud(known, cluster, wanted)
-
-    monkeypatch.setattr(planner, "plan_or_none", counted)
-    monkeypatch.setattr(planner, "plan", diagnosed)
-    with pytest.raises(UserError) as raised:
-        own_survival.plan(model, CLUSTER, wanted, decisions)
-    assert (len(asked), len(told)) == (2, 1)
-    with pytest.raises(UserError) as plain:
-        aloud(own_survival.by_all_ramps(model, decisions), CLUSTER, wanted)
-    assert str(raised.value) == str(plain.value)
+        monkeypatch.setattr(planner, name, counted)
+    with pytest.raises(UserError):
+        own_survival.plan(profile(decisions), CLUSTER, wanted, decisions)
+    assert len(asked) <= most
 
 
 def instances() -> Iterator[tuple[StageProfile, LeaveDecisions, DeviceCluster, Wanted]]:
@@ -179,6 +176,42 @@ def test_of_few_ramps_no_choice_of_cuts_is_better() -> None:
         assert own == own_survival.under_cuts(model, decisions, found.cuts)
         kept += 1
     assert kept > 100
+
+
+def named(told: pytest.ExceptionInfo[UserError], words: str) -> float:
+    found = re.search(rf"{words} ([\d.]+)", str(told.value))
+    assert found is not None, told.value
+    return float(found[1])
+
+
+@pytest.mark.parametrize("most_ramps", [own_survival.MOST_RAMPS, 0])
+def test_what_a_refusal_names_is_what_plans_have_by_their_own_survival(
+    most_ramps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The highest goodput and the smallest SLO were told by the survival of all ramps, which no
+    plan has, or nothing was: "no plan"."""
+    for model, decisions, cluster, wanted in itertools.islice(instances(), 40):
+        monkeypatch.setattr(own_survival, "MOST_RAMPS", most_ramps)
+        lax = replace(wanted, slo_ms=1e6, target=None)
+        every = written(model, decisions, cluster, lax)
+        least = min(one.latency_ms for one in every) + wanted.slack_ms
+        tight = replace(lax, slo_ms=0.999 * least)
+        with pytest.raises(UserError, match=rf"^--slo-ms {tight.slo_ms:g}: no plan") as told:
+            own_survival.plan(model, cluster, tight, decisions)
+        slo_ms = named(told, "smallest SLO that a plan meets is")
+        found, _ = own_survival.plan(model, cluster, replace(lax, slo_ms=slo_ms), decisions)
+        assert found.latency_ms + wanted.slack_ms <= slo_ms * (1 + 1e-9)
+        assert most_ramps == 0 or slo_ms == pytest.approx(least, rel=1e-5)
+        most = max(one.goodput_per_s for one in every)
+        if wanted.rate is not None:
+            continue
+        far = replace(lax, target=1.001 * most)
+        with pytest.raises(UserError, match=rf"^--target {far.target:g}: not enough") as told:
+            own_survival.plan(model, cluster, far, decisions)
+        target = named(told, "highest goodput is")
+        found, _ = own_survival.plan(model, cluster, replace(far, target=target), decisions)
+        assert found.goodput_per_s >= target * (1 - 1e-9)
+        assert most_ramps == 0 or target == pytest.approx(most, rel=1e-5)
 
 
 def test_of_many_ramps_no_nearby_cuts_are_better(monkeypatch: pytest.MonkeyPatch) -> None:
