@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from backends.tetris.best_first import best, growing
 from backends.tetris.device_search import DeviceBound, least_latency, stages_of
 from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
-from backends.tetris.stage_costs import Floats, StageCosts, stage_costs
+from backends.tetris.stage_costs import SAME, Floats, StageCosts, stage_costs
 from backends.tetris.useful_stages import UsefulStages
 from harness.core.errors import UserError
 
@@ -93,30 +93,74 @@ def plan(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> Stage
         UserError: when there is none; it names the smallest SLO that a plan meets, the highest
             goodput or the lowest cost, whichever stands in the way.
     """
-    search = _Search(stage_costs(profile, cluster), wanted)
-    found = search.chosen()
+    costs = stage_costs(profile, cluster)
+    found = _Search(costs, wanted).chosen()
     if found is None:
-        search.check_budget()
-        search.check_target()
-        raise UserError(search.slo_missed())
+        least_ms = _Search(costs, wanted).least_slo_ms()
+
+        def best(other: Wanted) -> StagePlan | None:
+            return _Search(costs, other).chosen()
+
+        raise UserError(why_none(profile, cluster, wanted, least_ms, best))
     return found
 
 
-def plan_or_none(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> StagePlan | None:
+def plan_or_none(
+    profile: StageProfile, cluster: DeviceCluster, wanted: Wanted, every_cut: bool = False
+) -> StagePlan | None:
     """As `plan`, but None where there is none: what stands in the way takes far longer to tell.
-    Raises `UserError` for a cluster too large to plan as a whole."""
-    return _Search(stage_costs(profile, cluster), wanted).chosen()
+    With `every_cut` of the plans alone that cut at every ramp. Raises `UserError` for a cluster too
+    large to plan as a whole."""
+    return _Search(stage_costs(profile, cluster, every_cut), wanted).chosen()
 
 
-def least_slo_ms(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> float:
-    """The smallest SLO that a plan meets with what else is wanted; infinite where the target is
-    beyond every plan. Takes far longer than `plan_or_none`."""
-    search = _Search(stage_costs(profile, cluster), wanted)
-    try:
-        search.check_target()
-    except UserError:
-        return math.inf
-    return float(_up(search.least_slo_ms()))
+def least_slo_ms(
+    profile: StageProfile, cluster: DeviceCluster, wanted: Wanted, every_cut: bool = False
+) -> float:
+    """The smallest SLO that a plan meets with what else is wanted; infinite where that is beyond
+    every plan, with `every_cut` every one that cuts at each ramp. Takes far longer than
+    `plan_or_none`."""
+    return _Search(stage_costs(profile, cluster, every_cut), wanted).least_slo_ms()
+
+
+def why_none(
+    profile: StageProfile,
+    cluster: DeviceCluster,
+    wanted: Wanted,
+    least_slo_ms: float,
+    best: Callable[[Wanted], StagePlan | None],
+) -> str:
+    """The line that says what stands in the way where there is no plan.
+
+    Args:
+        least_slo_ms: that a plan meets with what else is wanted; infinite: none.
+        best: the best plan for other wishes, or None.
+    """
+    rate, budget, target = wanted.rate, wanted.budget, wanted.target
+    cheapest = min(cluster.price[kind] for kind in cluster.devices)
+    if budget is not None and cheapest > budget * (1 + MET):
+        told = f"one device costs {rounded(cheapest)} or more"
+        return f"--budget {budget:g}: pays for no device; {told}"
+    if target is not None and least_slo_ms == math.inf:
+        if rate is not None and target > rate * (1 + MET):
+            told = "a plan answers no more requests than arrive"
+            return f"--target {target:g}: above --rate {rate:g}; {told}"
+        most = best(replace(wanted, slo_ms=ANY_MS, target=None))
+        assert most is not None  # the whole model on one device
+        paid = "" if budget is None else f" within the budget of {budget:g}"
+        reached = rounded(most.goodput_per_s * (1 + SAME / 2), ROUND_FLOOR)
+        told = f"not enough devices{paid}: the highest goodput is {reached} a second"
+        return f"--target {target:g}: {told}"
+    slack = f" with a slack of {wanted.slack_ms:g} ms" if wanted.slack_ms else ""
+    limits = [("rate", rate), ("budget", budget), ("target", target)]
+    given = ", ".join(f"--{name} {limit:g}" for name, limit in limits if limit is not None)
+    told = f"no plan meets it{slack}{' at ' if given else ''}{given}"
+    told = f"{told}; the smallest SLO that a plan meets is {rounded(least_slo_ms)} ms"
+    if rate is not None and best(replace(wanted, rate=None, target=None)) is not None:
+        arrives = f"a batch of {profile.batch} takes {1e3 * profile.batch / rate:.6g} ms to arrive"
+        told += f"; {arrives}: profile a smaller one, or plan for a higher rate (simulate "
+        told += "--plan-rate)"
+    return f"--slo-ms {wanted.slo_ms:g}: {told}"
 
 
 def most_latency_ms(wanted: Wanted) -> float:
@@ -138,6 +182,8 @@ class _Search:
         if wanted.target is not None:
             most_ms = 1e3 * costs.batch / wanted.target
             cycles = np.append(cycles[cycles < most_ms], max(most_ms, self._least_ms))
+            if self._least_ms > most_ms * (1 + MET):
+                cycles = cycles[:0]
         self._cycles = cycles[DeviceBound(costs, self._affordable).least(cycles) :]
 
     def chosen(self) -> StagePlan | None:
@@ -145,37 +191,11 @@ class _Search:
         wanted = self._wanted
         if wanted.target is None:
             return self.fastest()
-        if wanted.rate is not None and wanted.target > wanted.rate * (1 + MET):
-            return None
         cost = self.cheapest()
         if cost is None:
             return None
         budget = cost if wanted.budget is None else min(cost, wanted.budget)
         return _Search(self.costs, replace(wanted, budget=budget)).fastest()
-
-    def check_budget(self) -> None:
-        """Raise `UserError` when no device can be paid."""
-        cheapest = min(self.costs.prices)
-        if self._wanted.budget is not None and cheapest > self._wanted.budget * (1 + MET):
-            told = f"one device costs {_up(cheapest)} or more"
-            raise UserError(f"--budget {self._wanted.budget:g}: pays for no device; {told}")
-
-    def check_target(self) -> None:
-        """Raise `UserError` when no plan has the wanted goodput, whatever its latency."""
-        wanted, target = self._wanted, self._wanted.target
-        if target is None:
-            return
-        if wanted.rate is not None and target > wanted.rate * (1 + MET):
-            told = "a plan answers no more requests than arrive"
-            raise UserError(f"--target {target:g}: above --rate {wanted.rate:g}; {told}")
-        alone = replace(wanted, slo_ms=ANY_MS)
-        if len(self._cycles) and _Search(self.costs, alone).fastest() is not None:
-            return
-        most = _Search(self.costs, replace(alone, target=None)).fastest()
-        assert most is not None  # the whole model on one device
-        paid = "" if wanted.budget is None else f" within the budget of {wanted.budget:g}"
-        told = f"not enough devices{paid}: the highest goodput is {most.goodput_per_s:.6g} a second"
-        raise UserError(f"--target {target:g}: {told}")
 
     def fastest(self) -> StagePlan | None:
         """The plan of the highest goodput within SLO and budget, or None."""
@@ -201,8 +221,10 @@ class _Search:
         return None if found is None else found[0]
 
     def least_slo_ms(self) -> float:
-        """The smallest SLO that a plan meets."""
+        """The smallest SLO that a plan meets, or infinity."""
         last = len(self._cycles) - 1
+        if last < 0:
+            return math.inf
         whole_ms = float(np.min(self.costs.work[:, 0, -1] / self.costs.devices))
         place = min(int(np.searchsorted(self._cycles, whole_ms)), last)
         most_ms = float(np.min(self._latency(place, place + 1)[self._affordable])) * (1 + MET)
@@ -211,26 +233,7 @@ class _Search:
             return float(np.min(self._latency(first, end, most_ms)[self._affordable]))
 
         found = best([(0.0, 0, len(self._cycles))], value)
-        assert found is not None  # the whole model on one device
-        return found[0] + self._wanted.slack_ms
-
-    def slo_missed(self) -> str:
-        """The line that names it."""
-        wanted = self._wanted
-        slack = f" with a slack of {wanted.slack_ms:g} ms" if wanted.slack_ms else ""
-        limits = [("rate", wanted.rate), ("budget", wanted.budget), ("target", wanted.target)]
-        given = ", ".join(f"--{name} {limit:g}" for name, limit in limits if limit is not None)
-        least = f"the smallest SLO that a plan meets is {_up(self.least_slo_ms())} ms"
-        told = f"no plan meets it{slack}{' at ' if given else ''}{given}; {least}"
-        return f"--slo-ms {wanted.slo_ms:g}: {told}{self._arrival()}"
-
-    def _arrival(self) -> str:
-        """What helps where a plan for more than arrives would meet the SLO."""
-        unbound = replace(self._wanted, rate=None, target=None)
-        if self._wanted.rate is None or _Search(self.costs, unbound).fastest() is None:
-            return ""
-        told = f"a batch of {self.costs.batch} takes {self._least_ms:.6g} ms to arrive"
-        return f"; {told}: profile a smaller one, or plan for a higher rate (simulate --plan-rate)"
+        return math.inf if found is None else found[0] + self._wanted.slack_ms
 
     def _latency(self, first: int, end: int, most_ms: float = math.inf) -> Floats:
         """Latency by devices used, `costs.shape`: at a single place exact, for a range a bound;
@@ -283,7 +286,7 @@ class _Search:
         )
 
 
-def _up(value: float) -> str:
-    """A number rounded up to `DIGITS` digits, so that what it names is met."""
-    rounded = Context(prec=DIGITS, rounding=ROUND_CEILING).create_decimal_from_float(value)
-    return f"{rounded.normalize():f}"
+def rounded(value: float, way: str = ROUND_CEILING) -> str:
+    """A number rounded to `DIGITS` digits, up or down, so that what it names is met."""
+    found = Context(prec=DIGITS, rounding=way).create_decimal_from_float(value)
+    return f"{found.normalize():f}"

@@ -111,8 +111,11 @@ class StageCosts:
         return np.asarray(every[apart])
 
 
-def stage_costs(profile: StageProfile, cluster: DeviceCluster) -> StageCosts:
-    """The costs of every stage. Raises `UserError` for a cluster too large to plan as a whole."""
+def stage_costs(
+    profile: StageProfile, cluster: DeviceCluster, every_cut: bool = False
+) -> StageCosts:
+    """The costs of every stage; with `every_cut` only of those that have no ramp inside, so that a
+    plan cuts at all of them. Raises `UserError` for a cluster too large to plan as a whole."""
     kinds = tuple(cluster.devices)
     devices = tuple(cluster.devices[kind] for kind in kinds)
     L = profile.layers
@@ -127,6 +130,9 @@ def stage_costs(profile: StageProfile, cluster: DeviceCluster) -> StageCosts:
     if profile.ramps is not None:
         cut[1:L] = np.isin(np.arange(1, L), profile.ramps)
     impossible: Any = np.tri(L, L + 1, dtype=bool) | (entering == 0) | ~(cut[:-1, None] & cut)
+    if every_cut:
+        passed = np.cumsum(cut)
+        impossible |= passed - cut > passed[:-1, None]
     for place, kind in enumerate(kinds):
         time = _spans(profile.layer_ms[kind])
         time[:, :-1] += profile.ramp_ms[kind]

@@ -77,7 +77,7 @@ def take_backends(
         for key, value in options.items():
             section.plain(key, value)
         for cell in expand(options, lists, section, limits, "engines"):
-            chosen = with_rates(cell, rates)
+            chosen = with_rates(cell, rates, section)
             count += 1
             limits.refuse(section.label(), "engines", "backends x options", count)
             try:

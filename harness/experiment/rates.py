@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from harness.core.errors import UserError
+from harness.core.files import user_path
 from harness.core.nouns import to_json
 from harness.experiment.section import YamlSection
 
@@ -35,12 +37,18 @@ def take_rates(
     return {name: to_json({"name": name, **rates}) for name, rates in found.items()}
 
 
-def with_rates(options: Mapping[str, Any], rates: Mapping[str, Any]) -> dict[str, Any]:
+def with_rates(
+    options: Mapping[str, Any], rates: Mapping[str, Any], section: YamlSection
+) -> dict[str, Any]:
     """A backend's options, with what its `replay` names among the rates in the place of the name:
-    a trial holds all that decides its numbers."""
-    found, replay = dict(options), options.get(REPLAY)
+    a trial holds all that decides its numbers. Raises `UserError` for a name that is nearly theirs,
+    where no file is called so."""
+    found, replay, known = dict(options), options.get(REPLAY), [*rates, TAKEN]
     if isinstance(replay, str) and replay in rates:
         found[REPLAY] = rates[replay]
+    elif isinstance(replay, str) and replay not in known and get_close_matches(replay, known):
+        if not user_path(replay, section.label(REPLAY)).exists():
+            raise section.error(REPLAY, f"no rates or trace '{replay}'", replay, known)
     elif isinstance(replay, Mapping):
         found[REPLAY] = to_json(replay)
     return found

@@ -7,7 +7,7 @@ from functools import cache
 from backends.tetris.figures.goodput import IN_TURN, PIPELINE, asked_plans
 from backends.tetris.figures.point import FigurePoint
 from backends.tetris.figures.shift import AGAIN, asked_plan
-from backends.tetris.planner import least_slo_ms, plan_or_none
+from backends.tetris.planner import least_slo_ms, plan_or_none, rounded
 from backends.tetris.profile import Wanted
 
 PLANNED = (PIPELINE, IN_TURN, AGAIN)
@@ -25,4 +25,4 @@ def needed_slo_ms(
     wanted = Wanted(point.slo_ms, target=rate or None)
     if not asked or any(plan_or_none(*one, wanted) for one in asked):
         return None
-    return min(least_slo_ms(*one, wanted) for one in asked)
+    return float(rounded(min(least_slo_ms(*one, wanted) for one in asked)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
@@ -21,22 +21,25 @@ class WrittenPlan:
 def every_plan(
     profile: StageProfile, cluster: DeviceCluster, rate: float | None
 ) -> Iterator[WrittenPlan]:
-    L = profile.layers
-    for number in range(L):
-        for cuts in itertools.combinations(range(1, L), number):
-            ends = (0, *cuts, L)
-            spans = list(itertools.pairwise(ends))
-            if any(profile.survival[cut] == 0 for cut in cuts):
-                continue
-            if profile.ramps is not None and not set(cuts) <= set(profile.ramps):
-                continue
-            choices = [(k, m) for k, n in cluster.devices.items() for m in range(1, n + 1)]
-            for placed in itertools.product(choices, repeat=len(spans)):
-                used = dict.fromkeys(cluster.devices, 0)
-                for kind, many in placed:
-                    used[kind] += many
-                if all(used[kind] <= cluster.devices[kind] for kind in used):
-                    yield one_plan(profile, cluster, rate, spans, placed)
+    for number in range(profile.layers):
+        for cuts in itertools.combinations(profile.ramps_before(profile.layers), number):
+            yield from plans_with(cuts, profile, cluster, rate)
+
+
+def plans_with(
+    cuts: tuple[int, ...], profile: StageProfile, cluster: DeviceCluster, rate: float | None
+) -> Iterator[WrittenPlan]:
+    """Those with exactly these cuts."""
+    if any(profile.survival[cut] == 0 for cut in cuts):
+        return
+    spans = list(itertools.pairwise((0, *cuts, profile.layers)))
+    choices = [(k, m) for k, n in cluster.devices.items() for m in range(1, n + 1)]
+    for placed in itertools.product(choices, repeat=len(spans)):
+        used = dict.fromkeys(cluster.devices, 0)
+        for kind, many in placed:
+            used[kind] += many
+        if all(used[kind] <= cluster.devices[kind] for kind in used):
+            yield one_plan(profile, cluster, rate, spans, placed)
 
 
 def one_plan(
@@ -74,9 +77,14 @@ def one_plan(
 
 def good_plans(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> list[WrittenPlan]:
     """Those within budget and SLO that reach the target, if there is one."""
+    return wished(every_plan(profile, cluster, wanted.rate), wanted)
+
+
+def wished(plans: Iterable[WrittenPlan], wanted: Wanted) -> list[WrittenPlan]:
+    """Of plans those within budget and SLO that reach the target, if there is one."""
     return [
         one
-        for one in every_plan(profile, cluster, wanted.rate)
+        for one in plans
         if one.latency_ms + wanted.slack_ms <= wanted.slo_ms * (1 + NEAR)
         and (wanted.budget is None or one.cost <= wanted.budget * (1 + NEAR))
         and (wanted.target is None or one.goodput_per_s >= wanted.target * (1 - NEAR))

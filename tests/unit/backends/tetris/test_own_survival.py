@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.profile import DeviceCluster, StageProfile, Wanted, profile_from
 from backends.tetris.simulation.compare import SimulatedLoad, compare
 from harness.core.errors import UserError
+from tests.support.tetris.every_plan import WrittenPlan, plans_with, wished
 
 SHARES = {"1": 0.6, "8": 1}
 CLUSTER = DeviceCluster({"V": 4}, {"V": 1.0})
@@ -92,47 +93,45 @@ def test_an_slo_that_nothing_meets_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "wanted", [Wanted(5.0), Wanted(5.0, rate=900), Wanted(1e4, target=1e6), Wanted(1e4, budget=0.5)]
+    ("wanted", "most"),
+    [
+        (Wanted(5.0), 3),
+        (Wanted(5.0, rate=900), 5),
+        (Wanted(1e4, target=1e6), 23),
+        (Wanted(1e4, budget=0.5), 3),
+    ],
 )
 def test_what_cannot_be_is_found_out_without_a_plan_for_each_choice_of_cuts(
-    wanted: Wanted, monkeypatch: pytest.MonkeyPatch
+    wanted: Wanted, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of 32 choices was planned, and was told the smallest SLO that it meets."""
     decisions = independent()
-    model = profile(decisions)
     asked: list[StageProfile] = []
-    quiet, aloud = planner.plan_or_none, planner.plan
+    for name in ("plan_or_none", "least_slo_ms"):
+        one = getattr(planner, name)
 
-    def counted(known: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> Any:
-        asked.append(known)
-        return quiet(known, cluster, wanted)
+        def counted(*told: Any, one: Any = one, **more: Any) -> Any:
+            asked.append(told[0])
+            return one(*told, **more)
 
-    told: list[StageProfile] = []
-
-    def diagnosed(known: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> Any:
-        told.append(known)
-        return aloud(known, cluster, wanted)
-
-    monkeypatch.setattr(planner, "plan_or_none", counted)
-    monkeypatch.setattr(planner, "plan", diagnosed)
-    with pytest.raises(UserError) as raised:
-        own_survival.plan(model, CLUSTER, wanted, decisions)
-    assert (len(asked), len(told)) == (2, 1)
-    with pytest.raises(UserError) as plain:
-        aloud(own_survival.by_all_ramps(model, decisions), CLUSTER, wanted)
-    assert str(raised.value) == str(plain.value)
+        monkeypatch.setattr(planner, name, counted)
+    with pytest.raises(UserError):
+        own_survival.plan(profile(decisions), CLUSTER, wanted, decisions)
+    assert len(asked) <= most
 
 
 def instances() -> Iterator[tuple[StageProfile, LeaveDecisions, DeviceCluster, Wanted]]:
     """Inputs of different hardness at ramps that see it with noise, on one kind of device or two,
     for every kind of wish."""
     random = np.random.default_rng(5)
-    for _ in range(60):
+    for _ in range(150):
         layers = int(random.integers(4, 8))
         hardness, noise = random.normal(0, 1, (200, 1)), random.normal(0, 1, (200, layers - 1))
         decisions = LeaveDecisions(
             hardness + random.choice([0.3, 1.0]) * noise < np.arange(1, layers) * 2 / layers - 1
         )
+        if random.random() < 0.5:  # whatever the others say
+            decisions = LeaveDecisions(random.random((60, layers - 1)) < 0.4)
         ramps = sorted(random.choice(np.arange(1, layers), 3, replace=False).tolist())
         devices = {"V": int(random.integers(1, 4)), "K": int(random.integers(1, 3))}
         told = {
@@ -151,17 +150,22 @@ def instances() -> Iterator[tuple[StageProfile, LeaveDecisions, DeviceCluster, W
         yield model, decisions, cluster, wanted[int(random.integers(7))]
 
 
+def written(
+    model: StageProfile, decisions: LeaveDecisions, cluster: DeviceCluster, wanted: Wanted
+) -> list[WrittenPlan]:
+    """Every plan within what is wanted, each by the survival under exactly its cuts."""
+    every: list[WrittenPlan] = []
+    for number in range(4):
+        for cuts in itertools.combinations(model.ramps or (), number):
+            known = replace(model, survival=tuple(decisions.alive(cuts).tolist()))
+            every += plans_with(cuts, known, cluster, wanted.rate)
+    return wished(every, wanted)
+
+
 def test_of_few_ramps_no_choice_of_cuts_is_better() -> None:
-    """Written out: a plan for each, of which those count that use all of their cuts."""
     kept = 0
     for model, decisions, cluster, wanted in instances():
-        every = []
-        for number in range(4):
-            for cuts in itertools.combinations(model.ramps or (), number):
-                known = own_survival.under_cuts(model, decisions, cuts)
-                with suppress(UserError):
-                    made = planner.plan(known, cluster, wanted)
-                    every += [made] * (made.cuts == cuts)
+        every = written(model, decisions, cluster, wanted)
         if not every:
             with pytest.raises(UserError):
                 own_survival.plan(model, cluster, wanted, decisions)
@@ -171,7 +175,43 @@ def test_of_few_ramps_no_choice_of_cuts_is_better() -> None:
         assert order(found) == pytest.approx(min(map(order, every)), rel=1e-6)
         assert own == own_survival.under_cuts(model, decisions, found.cuts)
         kept += 1
-    assert kept > 40
+    assert kept > 100
+
+
+def named(told: pytest.ExceptionInfo[UserError], words: str) -> float:
+    found = re.search(rf"{words} ([\d.]+)", str(told.value))
+    assert found is not None, told.value
+    return float(found[1])
+
+
+@pytest.mark.parametrize("most_ramps", [own_survival.MOST_RAMPS, 0])
+def test_what_a_refusal_names_is_what_plans_have_by_their_own_survival(
+    most_ramps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The highest goodput and the smallest SLO were told by the survival of all ramps, which no
+    plan has, or nothing was: "no plan"."""
+    for model, decisions, cluster, wanted in itertools.islice(instances(), 40):
+        monkeypatch.setattr(own_survival, "MOST_RAMPS", most_ramps)
+        lax = replace(wanted, slo_ms=1e6, target=None)
+        every = written(model, decisions, cluster, lax)
+        least = min(one.latency_ms for one in every) + wanted.slack_ms
+        tight = replace(lax, slo_ms=0.999 * least)
+        with pytest.raises(UserError, match=rf"^--slo-ms {tight.slo_ms:g}: no plan") as told:
+            own_survival.plan(model, cluster, tight, decisions)
+        slo_ms = named(told, "smallest SLO that a plan meets is")
+        found, _ = own_survival.plan(model, cluster, replace(lax, slo_ms=slo_ms), decisions)
+        assert found.latency_ms + wanted.slack_ms <= slo_ms * (1 + 1e-9)
+        assert most_ramps == 0 or slo_ms == pytest.approx(least, rel=1e-5)
+        most = max(one.goodput_per_s for one in every)
+        if wanted.rate is not None:
+            continue
+        far = replace(lax, target=1.001 * most)
+        with pytest.raises(UserError, match=rf"^--target {far.target:g}: not enough") as told:
+            own_survival.plan(model, cluster, far, decisions)
+        target = named(told, "highest goodput is")
+        found, _ = own_survival.plan(model, cluster, replace(far, target=target), decisions)
+        assert found.goodput_per_s >= target * (1 - 1e-9)
+        assert most_ramps == 0 or target == pytest.approx(most, rel=1e-5)
 
 
 def test_of_many_ramps_no_nearby_cuts_are_better(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +222,9 @@ def test_of_many_ramps_no_nearby_cuts_are_better(monkeypatch: pytest.MonkeyPatch
     moved = list(own_survival.near(found.cuts, range(1, 6)))
     assert moved
     for cuts in moved:
-        made = planner.plan(own_survival.under_cuts(model, decisions, cuts), CLUSTER, Wanted(1e4))
-        assert made.cuts != cuts or made.goodput_per_s <= found.goodput_per_s * (1 + 1e-9)
+        known = own_survival.under_cuts(model, decisions, cuts)
+        every = plans_with(cuts, known, CLUSTER, None)
+        assert max(one.goodput_per_s for one in every) <= found.goodput_per_s * (1 + 1e-9)
 
 
 def test_cuts_nearby_differ_in_one() -> None:

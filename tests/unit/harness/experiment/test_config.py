@@ -260,3 +260,17 @@ def test_bad_rates_name_the_file_and_the_key(rates: dict[str, Any], words: str) 
     with pytest.raises(UserError) as caught:
         with_rates({"name": "vllm"}, **rates)
     assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize(("replay", "near"), [("chaty", "chatty"), ("dmo", "demo")])
+def test_rates_that_are_misspelt_are_told_the_nearest_name(
+    replay: str, near: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as caught:
+        with_rates({"name": "vllm", "replay": replay}, chatty=RATES)
+    where = "x.yaml: backends[0].replay"
+    assert str(caught.value) == f"{where}: no rates or trace '{replay}'; did you mean '{near}'?"
+    Path(replay).touch()
+    found = with_rates({"name": "vllm", "replay": replay}, chatty=RATES)
+    assert found.backends[0].options["replay"] == replay
