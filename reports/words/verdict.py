@@ -15,7 +15,7 @@ from reports.text import visible
 from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
 from reports.words.ranking import label_rates
-from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
+from reports.words.ranking.races import Race, common_scopes, races, sound_scopes, why_none
 from reports.words.ranking.same import answer_words, compared, consistency, keeps_answers
 from reports.words.speed import Speed, over_loads, speed, speed_words
 from results.compare.reasons import REMARKS, weight
@@ -69,7 +69,8 @@ def verdicts(
     sides = []
     for v in variants:
         race = ranked.get(v.index, None if found else UNNAMED)
-        sides.append(_Side(v, by_variant[v.index], race, shared.get(race.name) if race else None))
+        common = shared.get(race.name) if race else None
+        sides.append(_Side(v, by_variant[v.index], race, common, cells))
     ends = [side.speed for side in sides if side.speed is not None and side.loads is None]
     span = (
         min([1.0, *(s.low for s in ends)]) / 1.05,
@@ -89,7 +90,8 @@ UNNAMED = Race("the reference", ())
 class _Side:
     """A variant beside what it is compared with; `race` is None of what others are compared with:
     the reference, and plain decoding on an engine whose ratio to the reference shrinks. `shared`:
-    workloads and loads in which all that are ranked with it have sound speed-ups."""
+    workloads and loads in which all that are ranked with it have sound speed-ups. `every`: the
+    cells of all variants."""
 
     def __init__(
         self,
@@ -97,8 +99,9 @@ class _Side:
         cells: Sequence[Cell],
         race: Race | None,
         shared: Collection[tuple[str, str, str]] | None = None,
+        every: Sequence[Cell] = (),
     ) -> None:
-        self.variant, self.cells, self.race = variant, cells, race
+        self.variant, self.cells, self.race, self.every = variant, cells, race, every
         # what is ranked together pools the same cells, also where each stands by itself
         pooled = [c for c in cells if c.place in (shared or ())]
         self.pooled = pooled if race and sound_scopes(pooled, race.speedup) else cells
@@ -137,7 +140,7 @@ def _verdict(side: _Side, span: tuple[float, float], why_no_speedup: str) -> Ver
     elif found is None:
         shown, ends = label_rates.times(cells) or "–", label_rates.ends(cells)
         speed_tone = label_rates.tone(cells)
-        speed_caption = label_rates.caption(cells) or why_no_speedup or _why_none(cells)
+        speed_caption = label_rates.caption(cells) or why_no_speedup or _why_none(side)
     elif side.loads is not None:
         shown, speed_caption = side.loads.ends, _spread(side, found)
     else:
@@ -195,12 +198,13 @@ def _spread(side: _Side, found: Speed) -> str:
     return text if found.valid else f"{text}, none valid"
 
 
-def _why_none(cells: Sequence[Cell]) -> str:
-    if not any(cell.is_measured for cell in cells):
+def _why_none(side: _Side) -> str:
+    if not any(cell.is_measured for cell in side.cells):
         return "no trial finished"
-    if not any(cell.stands_alone for cell in cells):
+    if not any(cell.stands_alone for cell in side.cells):
         return "no valid trial"
-    return "no pair of answers that can be compared in speed"
+    own = (side.race or UNNAMED)._replace(rivals=[side.variant])
+    return why_none(own, side.every, own.name)
 
 
 def _answers(side: _Side) -> tuple[str, str, str]:

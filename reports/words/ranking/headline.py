@@ -13,9 +13,8 @@ from reports.words.quality import NO_SCORES, AnswerQuality
 from reports.words.ranking import label_rates
 from reports.words.ranking.choices import load_words
 from reports.words.ranking.held_against import duels
-from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
+from reports.words.ranking.races import Race, common_scopes, races, sound_scopes, why_none
 from reports.words.speed import Speed, over_loads, speed
-from results.compare.pairing import NATIVE
 
 BETWEEN_ENGINES = (
     "Engines are not ranked against each other: over half of a step of some of them lies above "
@@ -101,7 +100,7 @@ def _race(
     over = _over(common, cells, len(sound), len(rivals))
     costs = {v.index: _cost(race, v, c, quality) for v in rivals if (c := groups[v.index])}
     if not found:
-        none = f"No speed-up over {race.name} could be computed: {_why_none(race, cells)}."
+        none = f"No speed-up over {race.name} could be computed: {why_none(race, cells)}."
         return label_rates.finding([*chain(*groups.values())], race.name, costs) or none
     if not faster:
         return _nobody(race, found, groups, over, costs) + doubt
@@ -194,20 +193,6 @@ def _under_a_load(cells: Sequence[Cell], metric: str) -> str:
     ]
     most, load = max(found, key=lambda pair: pair[0].value, default=(None, ""))
     return f"{load}: {most.times}" if most else ""
-
-
-def _why_none(race: Race, cells: Sequence[Cell]) -> str:
-    rivals = {variant.index for variant in race.rivals}
-    ran = [cell for cell in cells if cell.is_measured]
-    if not any(cell.variant.index in rivals for cell in ran):
-        tried = any(cell.variant.index in rivals for cell in cells)
-        return "every other trial failed" if tried else "nothing else was run there"
-    if not race.others([c for c in ran if c.variant.index in rivals], ran):
-        native = race.speedup != "speedup"
-        asked = [c.variant for c in cells]
-        tried = any(v.backend == NATIVE if native else v.is_reference for v in asked)
-        return "every trial of it failed" if tried else "it was not run there"
-    return "no two answers have times between tokens that can be compared"
 
 
 def _against(

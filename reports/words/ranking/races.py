@@ -14,6 +14,9 @@ from reports.words.quality import AnswerQuality
 from reports.words.ranking.same import TO_REFERENCE, answer_words, consistency, keeps_answers
 from results.compare.pairing import NATIVE
 
+_MOST = 4
+"""Variants that a sentence names."""
+
 
 class Race(NamedTuple):
     """Who is compared with whom."""
@@ -93,3 +96,38 @@ def common_scopes(groups: Mapping[int, Sequence[Cell]], metric: str) -> set[tupl
     """Those in which every variant's is that has any; `groups`: cells by variant."""
     found = [scopes for cells in groups.values() if (scopes := sound_scopes(cells, metric))]
     return set.intersection(*found) if found else set()
+
+
+def why_none(race: Race, cells: Sequence[Cell], it: str = "it") -> str:
+    """Why a race has no speed-up, as the end of a sentence; `it`: what the speed-ups are over."""
+    rivals = {variant.index for variant in race.rivals}
+    ran = [cell for cell in cells if cell.is_measured]
+    own = [cell for cell in ran if cell.variant.index in rivals]
+    if not own:
+        tried = any(cell.variant.index in rivals for cell in cells)
+        return "every other trial failed" if tried else "nothing else was run there"
+    others = race.others(own, ran)
+    if not others:
+        native = race.speedup != "speedup"
+        asked = [c.variant for c in cells]
+        tried = any(v.backend == NATIVE if native else v.is_reference for v in asked)
+        return f"every trial of {it} failed" if tried else f"{it} was not run there"
+    return _apart(own, others) or "no two answers have times between tokens that can be compared"
+
+
+def _apart(own: Sequence[Cell], others: Sequence[Cell]) -> str:
+    """What the cells of two sides do not share; empty where some are of one place."""
+    if {cell.place for cell in own} & {cell.place for cell in others}:
+        return ""
+    for at, what in enumerate(("workload", "load")):
+        if not {cell.place[at] for cell in own} & {cell.place[at] for cell in others}:
+            ran: dict[str, dict[str, None]] = {}
+            for cell in (*others, *own):
+                ran.setdefault(cell.variant.label, {})[cell.place[at]] = None
+            told = [f"{label}: {' and '.join(places)}" for label, places in ran.items()]
+            more = f"; and {len(told) - _MOST} more" * (len(told) > _MOST)
+            both = "both" if len(told) == 2 else "it and another"
+            return f"no {what} was run by {both} ({'; '.join(told[:_MOST])}{more})"
+    if not {cell.place[:2] for cell in own} & {cell.place[:2] for cell in others}:
+        return "no workload was run by both under one load"
+    return "nothing was run by both on one machine with the same settings"
