@@ -3,6 +3,7 @@ pressed has not sustained the rate."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,9 +11,12 @@ from harness.core.nouns import Slo
 from results import registry
 from results.compare.judged import MeanScores, add_scores, score_interval
 from results.compare.quality import is_right
-from results.goodput.search import NEAR, FoundRate
+from results.goodput.search import FoundRate
 from results.metrics import latency
 from results.metrics.arrays import RequestArrays
+
+ABOUT = 1.25
+"""Probes within this factor of the rate that was found tell what its answers are worth."""
 
 
 class ProbedAnswers(NamedTuple):
@@ -50,7 +54,9 @@ def answers_about(
     """
     if found is None:
         return None
-    near = [own for rate, own in probes if found.low / NEAR <= rate <= found.high * NEAR]
+    apart = [abs(math.log(rate / found.rate)) for rate, _ in probes]
+    most = max(math.log(ABOUT), min(apart, default=0.0))
+    near = [own for far, (_, own) in zip(apart, probes, strict=True) if far <= most]
     scores: MeanScores = {}
     for own in near:
         add_scores(scores, own)

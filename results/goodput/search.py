@@ -4,13 +4,13 @@ Rates are doubled (or halved) until one holds and one does not; then the next ra
 of all probes so far has the wanted share, kept inside the bracket; at last probes go to that rate
 itself, until its interval is narrow. A rate that did not hold is tried once more, and is taken
 together with higher ones that hold (isotonic regression: more load does not help), so that one
-stall does not end a search far below the capacity. The model: the logit of the share of misses is
-linear in the logarithm of the arrival rate that came about, fitted by maximum likelihood to the
-probes near the bracket. Misses come in bursts, since requests that wait wait together: the interval
-is from fits to resampled blocks of consecutive requests of each probe (Künsch 1989), so that a
-burst counts once.
+stall does not end a search far below the capacity. The model: the complementary log-log of the
+share of misses is linear in the logarithm of the arrival rate that came about. Requests that wait,
+wait together, so that a probe of n of them says as much as `effective_number`. The rate is where
+the likelihood of the probes near the bracket is greatest, the interval where it is not much less
+for any slope (profile likelihood). How near is as far as the model fits.
 Where every probe near the bracket clearly holds or clearly does not, the model cannot tell what is
-between the two: the interval is that gap then, and it is halved.
+between the two: the interval is no narrower than that gap, and it is halved.
 """
 
 from __future__ import annotations
@@ -21,19 +21,27 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
-from results.goodput.shares import BLOCKS, share_interval
+from results.goodput.shares import effective_number, share_interval
 from results.metrics.arrays import Flags, Floats
 
 STEP = 2.0
 """By which factor rates go up or down while there is no bracket."""
-NEAR = 1.25
-"""Probes within this factor of the bracket shape the model."""
-DRAWS = 200
+NEAR = 2.0
+"""The rate lies within this factor of the bracket."""
+WINDOWS = (NEAR, 1.5, 1.25)
+"""Probes within such a factor of the bracket shape the model: the first in which it is not refuted,
+since misses do not grow alike over all rates."""
+REFUTED = 0.95
+"""The quantile of chi-square that lack of fit must not exceed."""
 FEWEST = 3
 """Probes about the rate that is found."""
-_RIDGE = 1e-3
-_STEEPEST = 200.0
+KNOWN_FROM = 9
+"""Degrees of freedom of the effective numbers, which are estimates: the bound of the likelihood is
+F's and not chi-square's. Chosen for intervals that hold on queues whose capacity is known
+(`benchmarks/soundness/goodput_search.py`)."""
+_RATES, _SLOPES = 401, np.geomspace(1.0, 200.0, 33)
 
 
 class Probe(NamedTuple):
@@ -45,6 +53,8 @@ class Probe(NamedTuple):
     """That came about: arrivals are random."""
     met: Flags
     """(n,) in the order of arrival, of the steady part."""
+    waits: Floats | None = None
+    """(n,) the times over their bounds; None where only `met` is known."""
 
     @property
     def share(self) -> float:
@@ -125,30 +135,23 @@ class RateSearch:
         low, high = self.bracket()
         if low is None or high is None:
             return None
-        near = self._near(low, high)
-        rates = np.array([math.log(one.rate) for one in near])
-        counts = np.array([float(len(one.met)) for one in near])
-        misses = np.array([float((~one.met).sum()) for one in near])
-        middle = math.log(low * high) / 2
-        bounds = math.log(low / NEAR), math.log(high * NEAR)
-        best = _crossing(rates - middle, misses, counts, self.share)
-        rng = np.random.default_rng(0)
-        drawn = []
-        for _ in range(DRAWS):
-            again = np.array([_resampled(one.met, rng) for one in near])
-            drawn.append(_crossing(rates - middle, again * counts, counts, self.share))
-        tail = (1 - self.confidence) / 2
-        ends = np.quantile(np.array(drawn), [tail, 1 - tail])
-        clipped = [
-            math.exp(min(max(value + middle, bounds[0]), bounds[1])) for value in (best, *ends)
-        ]
+        for factor in WINDOWS:
+            near = self._near(low, high, factor)
+            told = _likelihood(near, self.share, low / NEAR, high * NEAR)
+            if told.lack <= stats.chi2.ppf(REFUTED, max(len(near) - 2, 1)):
+                break
+        bound = stats.f.ppf(self.confidence, 1, KNOWN_FROM)
+        best = np.flatnonzero(told.deviance <= 1e-6)
+        inside = np.flatnonzero(told.deviance <= bound)
+        ends = max(inside[0] - 1, 0), min(inside[-1] + 1, len(told.rates) - 1)
+        rate = float(np.exp(np.log(told.rates[best]).mean()))
+        least, most = (float(told.rates[end]) for end in ends)
         if (gap := self._gap()) is None:
-            return FoundRate(*clipped)
-        rate, *ends = clipped
-        return FoundRate(min(max(rate, gap[0]), gap[1]), min(ends[0], gap[0]), max(ends[1], gap[1]))
+            return FoundRate(rate, least, most)
+        return FoundRate(min(max(rate, gap[0]), gap[1]), min(least, gap[0]), max(most, gap[1]))
 
-    def _near(self, low: float, high: float) -> list[Probe]:
-        return [one for one in self.probes if low / NEAR <= one.asked <= high * NEAR]
+    def _near(self, low: float, high: float, factor: float = NEAR) -> list[Probe]:
+        return [one for one in self.probes if low / factor <= one.asked <= high * factor]
 
     def _gap(self) -> tuple[float, float] | None:
         """The greatest rate that clearly holds and the least that clearly does not, as they came
@@ -159,7 +162,7 @@ class RateSearch:
         holds: list[float] = []
         misses: list[float] = []
         for one in self._near(low, high):
-            least, most = share_interval(one.met, self.confidence)
+            least, most = share_interval(one.met, self.confidence, one.waits)
             if least <= self.share <= most:
                 return None
             (holds if least > self.share else misses).append(one.rate)
@@ -192,37 +195,33 @@ def bracket_of(
     return max(held, default=None), min(lost, default=None)
 
 
-def _resampled(met: Flags, rng: np.random.Generator) -> float:
-    """The share of misses in blocks of consecutive requests, drawn anew."""
-    size = max(1, len(met) // BLOCKS)
-    count = len(met) // size
-    blocks = (~met[: count * size]).reshape(count, size).mean(1)
-    return float(blocks[rng.integers(0, count, count)].mean())
+class _Likelihood(NamedTuple):
+    rates: Floats
+    deviance: Floats
+    """Twice by how much the log-likelihood is below its greatest, at the best slope."""
+    lack: float
+    """Twice by how much its greatest is below that of shares which are free at each probe."""
 
 
-def _crossing(x: Floats, misses: Floats, counts: Floats, share: float) -> float:
-    """Where the fitted share of misses is 1 - `share`: x, log rates around the bracket's middle.
-
-    Half a miss and half a hit are added to each probe, so that one without misses has a logit, and
-    the slope is held positive: more load does not help."""
-    total = counts + 1
-    rate_of_misses = (misses + 0.5) / total
-    a, b = float(np.log(rate_of_misses / (1 - rate_of_misses)).mean()), 5.0
-    for _ in range(50):
-        p = 1 / (1 + np.exp(-np.clip(a + b * x, -30, 30)))
-        weight = np.maximum(total * p * (1 - p), 1e-9)
-        slope = np.array([(misses + 0.5 - total * p).sum(), ((misses + 0.5 - total * p) * x).sum()])
-        curve = np.array(
-            [[weight.sum(), (weight * x).sum()], [(weight * x).sum(), (weight * x**2).sum()]]
-        )
-        step = np.linalg.solve(curve + _RIDGE * np.eye(2), slope)
-        limit = max(1.0, float(np.abs(step).max()) / 5)
-        a, b = a + float(step[0]) / limit, b + float(step[1]) / limit
-        b = min(max(b, 0.5), _STEEPEST)
-        if float(np.abs(step).max()) < 1e-6:
-            break
-    wanted = math.log((1 - share) / share)
-    return (wanted - a) / b
+def _likelihood(probes: Sequence[Probe], share: float, low: float, high: float) -> _Likelihood:
+    """How well each rate between two bounds explains the probes as the one that `share` of the
+    requests hold at."""
+    x = np.log([one.rate for one in probes])
+    numbers = np.array([effective_number(one.met, one.waits) for one in probes])
+    misses = np.array([1 - one.share for one in probes])
+    # who has waits that are too few or too even to tell is as bursty as its neighbours
+    judged = np.array([len(one.met) for one in probes])
+    numbers = np.minimum(numbers, judged / np.median(judged / numbers))
+    crossing = np.linspace(min(math.log(low), x.min()), max(math.log(high), x.max()), _RATES)
+    slopes = _SLOPES[:, None]
+    wanted = math.log(-math.log(share))
+    best = np.full(_RATES, -np.inf)
+    for place, value in enumerate(crossing):
+        hazard = np.exp(np.clip(wanted + slopes * (x - value), -30.0, 6.0))
+        fit = numbers * (misses * np.log(-np.expm1(-hazard)) - (1 - misses) * hazard)
+        best[place] = fit.sum(1).max()
+    free = -float(numbers @ stats.entropy([misses, 1 - misses]))
+    return _Likelihood(np.exp(crossing), 2 * (best.max() - best), 2 * (free - best.max()))
 
 
 def limited_by(shares: Sequence[tuple[str, float]]) -> str:

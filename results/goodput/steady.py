@@ -6,31 +6,43 @@ import math
 
 import numpy as np
 
-from results.metrics.arrays import Floats
+from results.goodput.search import Probe
+from results.metrics.arrays import Flags, Floats
 
-BATCH = 5
-"""Observations whose mean is one, against their noise."""
-MOST_LAST = 0.25
-"""The share of a probe that may be left out at its end."""
+MOST = 0.25
+"""The share of a probe that may be left out at its beginning, and at its end."""
 
 
-def warm_up(values: Floats) -> int:
-    """How many of the first observations are to be left out: MSER-5 (White 1997; White, Cobb and
-    Spratt 2000). The cut is where the standard error of the mean of the rest, were they
-    independent, is least, among those in the first half.
+def steady_probe(asked: float, due_s: Floats, times_s: Floats, met: Flags, waits: Floats) -> Probe:
+    """A probe without its beginning and its end, at the rate at which the rest came.
 
     Args:
-        values: (n,) in the order of arrival, finite.
+        asked: requests per second.
+        due_s: (n,) when requests came, in this order.
+        times_s: (n,) how long they took, finite.
+        met: (n,) whether they met the objective.
+        waits: (n,) see `Probe`.
     """
-    count = len(values) // BATCH
-    if count < 2:
+    steady = slice(after_the_first(due_s, times_s), before_the_last(due_s, times_s))
+    due_s = due_s[steady]
+    came_s = float(due_s[-1] - due_s[0]) if len(due_s) else 0.0
+    rate = (len(due_s) - 1) / came_s if came_s > 0 else asked
+    return Probe(asked, rate, met[steady], waits[steady])
+
+
+def after_the_first(due_s: Floats, times_s: Floats) -> int:
+    """How many of the first observations are to be left out: those that came within the time that
+    an answer takes, to a system that was filling. A cut that looks at what it cuts (MSER-5) leaves
+    out bursts of misses with the beginning: of short probes too many seemed to hold.
+
+    Args:
+        due_s: (n,) when requests came, in this order.
+        times_s: (n,) how long they took, finite.
+    """
+    if not len(due_s):
         return 0
-    means = np.asarray(values[: count * BATCH], float).reshape(count, BATCH).mean(1)
-    sizes = np.arange(count, 0, -1)
-    sums = means[::-1].cumsum()[::-1]
-    squares = (means**2)[::-1].cumsum()[::-1]
-    errors = np.maximum(squares - sums**2 / sizes, 0) / sizes.astype(float) ** 2
-    return BATCH * int(errors[: count // 2].argmin())
+    left = int(np.searchsorted(due_s, due_s[0] + np.median(times_s)))
+    return min(left, math.floor(MOST * len(due_s)))
 
 
 def before_the_last(due_s: Floats, times_s: Floats) -> int:
@@ -45,4 +57,4 @@ def before_the_last(due_s: Floats, times_s: Floats) -> int:
     if not len(due_s):
         return 0
     kept = int(np.searchsorted(due_s, due_s[-1] - np.median(times_s), side="right"))
-    return max(kept, math.ceil((1 - MOST_LAST) * len(due_s)))
+    return max(kept, math.ceil((1 - MOST) * len(due_s)))

@@ -160,6 +160,17 @@ def meets_slo(requests: RequestArrays, slo: Slo) -> Flags:
     return good
 
 
+def share_of_bounds(requests: RequestArrays, slo: Slo) -> Floats:
+    """The time of each request that was completed and has a token over its bound, the greatest of
+    several, (n,); 0 where none holds for it."""
+    share = np.zeros(int(requests.sampled.sum()))
+    bounds = (slo.ttft_ms, ttft_s), (slo.tpot_ms, tpot_s), (slo.e2e_ms, e2e_s)
+    for bound_ms, times_s in bounds:
+        if bound_ms is not None:
+            share = np.fmax(share, times_s(requests) * 1e3 / bound_ms)
+    return share
+
+
 def scaled(slo: Slo, scale: float) -> Slo:
     """The objective with every bound that it has times `scale`."""
     bounds = dataclasses.asdict(slo).items()

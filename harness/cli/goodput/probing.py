@@ -35,9 +35,9 @@ from harness.measure.sweep import (
 from results.compare.gate.reduced import workload_name
 from results.compare.reasons import slug
 from results.goodput.search import Probe
-from results.goodput.steady import before_the_last, warm_up
+from results.goodput.steady import steady_probe
 from results.metrics import latency
-from results.metrics.arrays import RequestArrays, from_file
+from results.metrics.arrays import Floats, RequestArrays, from_file
 from results.store.folder import Store
 from workloads.datasets import rows_made
 
@@ -109,16 +109,16 @@ class ProbedLoad:
         """For the search, without its warm-up and its end; at the rate at which the rest came."""
         order = np.argsort(self.requests.scheduled_ns, kind="stable")
         met = latency.meets_slo(self.requests, slo)[order]
-        times = np.full(len(met), np.nan)
-        times[self.requests.sampled] = latency.e2e_s(self.requests)
-        times = times[order]
-        # who was never answered waited longer than anybody who was
-        times[np.isnan(times)] = np.nanmax(times) if not np.isnan(times).all() else 0.0
+        times = self._filled(latency.e2e_s(self.requests))[order]
+        waits = self._filled(latency.share_of_bounds(self.requests, slo))[order]
         due_s = self.requests.scheduled_ns[order] / 1e9
-        steady = slice(warm_up(times), before_the_last(due_s, times))
-        met, due_s = met[steady], due_s[steady]
-        came_s = due_s[-1] - due_s[0] if len(due_s) else 0.0
-        return Probe(asked, (len(due_s) - 1) / came_s if came_s > 0 else asked, met)
+        return steady_probe(asked, due_s, times, met, waits)
+
+    def _filled(self, sampled: Floats) -> Floats:
+        """For all requests: who was never answered waited longer than anybody who was."""
+        every = np.full(len(self.requests.sampled), sampled.max() if len(sampled) else 0.0)
+        every[self.requests.sampled] = sampled
+        return every
 
     def shares(self, slo: Slo) -> list[tuple[str, float]]:
         """The share of the requests that meets each bound by itself."""

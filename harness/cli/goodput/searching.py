@@ -116,7 +116,11 @@ class SearchedGoodput:
                     "rate": p.asked,
                     "rate_came_about": p.rate,
                     "share": p.share,
-                    **dict(zip(("low", "high"), share_interval(p.met, confidence), strict=True)),
+                    **dict(
+                        zip(
+                            ("low", "high"), share_interval(p.met, confidence, p.waits), strict=True
+                        )
+                    ),
                     "judged": len(p.met),
                 }
                 for p in one.probes
@@ -170,7 +174,7 @@ class SystemSearch:
         if self._idle is None:
             return FoundGoodput([], None, f"{FAILED}: {self._error}", FAILED)
         idle = self._idle.probe(1.0, slo)
-        if share_interval(idle.met, settings.confidence)[1] < settings.share:
+        if share_interval(idle.met, settings.confidence, idle.waits)[1] < settings.share:
             return FoundGoodput([], None, self._idle_misses(slo, idle.share), IDLE_MISSES)
         alone = IdleSystem.of(self._idle.requests)
         # a probe that was long enough for another objective may be too short for this one

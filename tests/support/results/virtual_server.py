@@ -52,8 +52,7 @@ class VirtualServer:
         """When so many requests come, and how long each takes; None: one at a time. Seconds."""
         if rate is None:
             return np.linspace(0, (count - 1) * SERVICE_S, count), np.full(count, SERVICE_S)
-        times, came_about = sojourn(rate, count, rng)
-        return np.arange(count, dtype=float) / came_about, times
+        return sojourn(rate, count, rng)
 
     def _record(
         self, due: Floats, times: Floats, rng: np.random.Generator, reasons: tuple[str, ...]
