@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -61,6 +62,10 @@ def _read(told: Mapping[str, Any], where: str) -> ForeignLoad:
     texts = told.get("generated_texts")
     if not isinstance(texts, list) or len(texts) != len(starts):
         texts = [""] * len(starts)
+    for place, gaps in enumerate(told["itls"]):
+        if not isinstance(gaps, list):
+            what = one_line(json.dumps(gaps), "")
+            raise UserError(f"{where}: itls[{place}]: is {what}; expected a list of times")
     try:
         columns = [starts, *(told[name] for name in LISTS), texts]
         requests = tuple(itertools.starmap(_request, zip(*columns, strict=True)))
