@@ -32,6 +32,7 @@ from harness.core.nouns import (
     canonical_json,
     to_json,
 )
+from results.compare.reasons import slug
 
 NS = 10**9
 MAX_LATE_S = 0.005
@@ -91,6 +92,8 @@ class ForeignLoad:
     started_at: str
     """ISO 8601."""
     requests: tuple[ForeignRequest, ...]
+    doubts: tuple[str, ...] = ()
+    """Reasons of `results.compare.reasons` that the file itself gives for which it is not valid."""
 
 
 def imported_cell(found: ForeignLoad, name: str, workload: str, slo: Slo) -> Trial:
@@ -215,11 +218,13 @@ def _verdict(found: ForeignLoad, *, cold: bool) -> Validity:
     cached = [one.cached_tokens for one in found.requests if one.chunks_s]
     if warm := sum(tokens or 0 for tokens in cached):
         reasons.append(f"cache-not-cold: {warm} prompt tokens came from the server's cache")
-    elif not cold and None in cached:
+    elif not cold and None in cached and "cache-not-cold" not in map(slug, found.doubts):
         reasons.append(
             "cache-unknown: nobody can say whether prompts came from the server's cache; --cold "
             "says that none did"
         )
+    told = set(map(slug, reasons))
+    reasons += [reason for reason in found.doubts if slug(reason) not in told]
     valid = not reasons and count >= SAMPLES
     remarks = [
         "noise-not-checked: nobody looked at the server's machine",

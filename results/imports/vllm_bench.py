@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,8 +14,9 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.nouns import Load
+from results.compare.reasons import REASONS, REMARKS, slug
 from results.imports.foreign import ForeignLoad, ForeignRequest, waited_for_a_place
-from results.imports.told import one_line, places, read_objects, seconds
+from results.imports.told import one_line, part, places, read_objects, seconds
 
 TOOL = "vllm-bench"
 DEFINITIONS = (
@@ -26,6 +28,9 @@ MADE = "when its client had made a request"
 OF_TRACES = "when a request of its trace was due"
 LISTS = ("input_lens", "output_lens", "ttfts", "itls", "errors")
 DATE = "%Y%m%d-%H%M%S"
+NOT_CARRIED = REMARKS | {"cache-unknown", *(r.slug for r in REASONS if r.concerns == "comparison")}
+"""Reasons of an exported trial of ours that an imported one does not have for it: what it was
+compared with stayed behind, and of caches nobody knew of the import asks anew (`--cold`)."""
 
 
 def read_vllm_bench(path: Path) -> list[ForeignLoad]:
@@ -57,6 +62,10 @@ def _read(told: Mapping[str, Any], where: str) -> ForeignLoad:
     texts = told.get("generated_texts")
     if not isinstance(texts, list) or len(texts) != len(starts):
         texts = [""] * len(starts)
+    for place, gaps in enumerate(told["itls"]):
+        if not isinstance(gaps, list):
+            what = one_line(json.dumps(gaps), "")
+            raise UserError(f"{where}: itls[{place}]: is {what}; expected a list of times")
     try:
         columns = [starts, *(told[name] for name in LISTS), texts]
         requests = tuple(itertools.starmap(_request, zip(*columns, strict=True)))
@@ -80,6 +89,7 @@ def _read(told: Mapping[str, Any], where: str) -> ForeignLoad:
             load=load,
             started_at=_date(told),
             requests=requests,
+            doubts=_doubts(told),
         )
     except (TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{where}: {' '.join(str(error).split())}") from None
@@ -130,6 +140,14 @@ def _is_schedule(due: Sequence[float | None], requests: Sequence[ForeignRequest]
     without times vLLM makes all requests before it sends the first one."""
     first = min((one.sent_s for one in requests if one.error is None), default=math.inf)
     return any(at is not None and at > first for at in due)
+
+
+def _doubts(told: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of a file that `export` wrote, why its trial is not valid, whatever it was compared with."""
+    listed = part(told, "decodebench").get("validity", [])
+    if not isinstance(listed, list) or not all(isinstance(reason, str) for reason in listed):
+        raise ValueError("decodebench.validity: expected a list of reasons, each a text")
+    return tuple(" ".join(r.split()) for r in listed if slug(r) not in NOT_CARRIED)
 
 
 def _date(told: Mapping[str, Any]) -> str:

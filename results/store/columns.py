@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 from harness.core.decisions import Decisions
 from harness.core.nouns import Generation, Label, TrialRecord
 from results.metrics.arrays import COUNT_PREFIX, DECIDED_PREFIX, SCORE_PREFIX
-from results.store.records import AGAIN, BrokenRecordError
+from results.store.records import BrokenRecordError, remedy
 
 COLUMNS = {
     "request_id": pa.string(),
@@ -81,7 +81,7 @@ class TrialFile:
             self._file = pq.ParquetFile(pa.BufferReader(data))
             self.names: list[str] = self._file.schema_arrow.names
         if missing := [name for name in COLUMNS if name not in self.names]:
-            raise BrokenRecordError(f"{path}: no column '{missing[0]}'; {AGAIN}")
+            raise BrokenRecordError(f"{path}: no column '{missing[0]}'; {remedy(path)}")
 
     def read(self, names: Sequence[str]) -> pa.Table:
         """These columns, in the file's order."""
@@ -103,7 +103,8 @@ class TrialFile:
             yield
         except (pa.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0]
-            raise BrokenRecordError(f"{self._path}: broken Parquet ({reason}); {AGAIN}") from None
+            told = f"{self._path}: broken Parquet ({reason}); {remedy(self._path)}"
+            raise BrokenRecordError(told) from None
 
 
 def to_table(record: TrialRecord) -> pa.Table:

@@ -25,7 +25,7 @@ from harness.core import files
 from harness.core.errors import UserError
 from harness.core.nouns import TrialRecord
 from results.store import records
-from results.store.records import AGAIN, BrokenRecordError, MissingRecordError, Payload, StoredTrial
+from results.store.records import BrokenRecordError, MissingRecordError, Payload, StoredTrial
 
 if TYPE_CHECKING:
     from results.store.columns import TrialFile
@@ -170,16 +170,15 @@ class Store:
         try:
             data = files.read_plain(path)
         except FileNotFoundError:
-            raise BrokenRecordError(
-                f"{path}: missing, though {key}.json is there; delete {key}.json and run the "
-                "experiment again"
-            ) from None
+            what = f"{path}: missing, though {key}.json is there"
+            remedy = records.remedy(path, f"{key}.json")
+            raise BrokenRecordError(f"{what}; {remedy}") from None
         if len(data) != payload.bytes or records.digest(data) != payload.blake2b:
             named = f"{key}.json names"
             what = f"{len(data)} bytes that are not the {payload.bytes} bytes {named}"
             if len(data) == payload.bytes:
                 what = f"not the bytes that {named} (its digest is another one)"
-            raise BrokenRecordError(f"{path}: {what}; delete both and run the experiment again")
+            raise BrokenRecordError(f"{path}: {what}; {records.remedy(path, 'both')}")
         return data
 
     def write_experiment(self, yaml_text: str) -> None:
@@ -230,7 +229,7 @@ class Store:
             return []
         except (pa.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0]
-            raise UserError(f"{path}: broken Parquet ({reason}); {AGAIN}") from None
+            raise UserError(f"{path}: broken Parquet ({reason}); {records.remedy(path)}") from None
         return rows
 
     def read_prompt_lengths(self, workload_checksum: str) -> dict[str, int]:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
-from harness.core.nouns import SCHEMA_VERSION, TrialRecord, canonical_json, to_json
+from harness.core.nouns import IMPORTED, SCHEMA_VERSION, TrialRecord, canonical_json, to_json
 from results.compare.reasons import FAILURES, slug
+from results.store.experiment import read_resolved
 from results.store.typed import UnknownDataError, check_fields, typed
 
-AGAIN = "delete it and run the experiment again"
 _IN_PARQUET = ("generations", "texts", "scores")
 
 
@@ -85,6 +85,18 @@ def digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
+def remedy(path: Path, lost: str = "it") -> str:
+    """What to do about a broken file in a folder of a run's folder, as the end of an error line;
+    `lost`: what is to be deleted before the run is asked for again."""
+    try:
+        asked = read_resolved(path.parent.parent / "experiment.yaml").get("workloads")
+    except UserError:
+        asked = None
+    if asked and all(one["workload"].get("source") == IMPORTED for one in asked):
+        return "import the files again into a new folder"
+    return f"delete {lost} and run the experiment again"
+
+
 def to_text(record: TrialRecord, payload: Payload) -> bytes:
     """The content of a record's JSON file."""
     slim = dataclasses.replace(record, generations=(), texts={}, scores={})
@@ -105,7 +117,7 @@ def from_text(path: Path, text: bytes) -> StoredTrial:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BrokenRecordError(f"{path}: broken trial record ({error}); {AGAIN}") from None
+        raise BrokenRecordError(f"{path}: broken trial record ({error}); {remedy(path)}") from None
     if not isinstance(data, dict) or "schema_version" not in data:
         raise UserError(f"{path}: not a trial record (no 'schema_version'); move it elsewhere")
     if (version := data["schema_version"]) != SCHEMA_VERSION:
@@ -121,10 +133,10 @@ def from_text(path: Path, text: bytes) -> StoredTrial:
             "one, or run into another folder"
         ) from None
     except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        message = f"{path}: a field is missing or strange ({error}); {AGAIN}"
+        message = f"{path}: a field is missing or strange ({error}); {remedy(path)}"
         raise BrokenRecordError(message) from None
     if record.key != path.stem:
-        raise BrokenRecordError(f"{path}: holds the record of trial {record.key!r}; {AGAIN}")
+        raise BrokenRecordError(f"{path}: holds the record of trial {record.key!r}; {remedy(path)}")
     return StoredTrial(record, payload, digest(text))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.cli import display
 from harness.cli.cells.show import warn_of_damage
+from harness.cli.cells.values import doubts
 from harness.core.errors import UserError
 from harness.core.nouns import SAMPLES_NEEDED
 from harness.measure.sweep import SweepResult
@@ -55,7 +56,7 @@ def trials_by_status(result: SweepResult) -> str:
 
 
 def unsound(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Lines that say which cells are not to be believed, and the first reason of each."""
+    """Lines that say which cells are not to be believed, and the weightiest reason of each."""
     doubted = [cell for cell in cells if not cell["valid"]]
     if not doubted:
         yield f"sound: all {len(cells)} cells"
@@ -69,12 +70,8 @@ def unsound(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _reason(cell: Mapping[str, Any]) -> str:
-    """The first that is more than a percentile of too few samples, where there is one."""
+    """The weightiest of those that make it unsound: a remark explains nothing."""
     failed = {name: count for name, count in cell["statuses"].items() if name != "ok"}
     if failed:
         return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in failed.items())
-    told: list[str] = cell["invalid_reasons"]
-    few = [reason for reason in told if reason.startswith("too-few-samples")]
-    others = [reason for reason in told if reason not in few]
-    least = SAMPLES_NEEDED["p50"]
-    return [*others, *few, f"fewer than {least} answers"][0]
+    return next(iter(doubts(cell)), f"fewer than {SAMPLES_NEEDED['p50']} answers")

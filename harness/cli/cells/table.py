@@ -15,6 +15,7 @@ from harness.cli.cells.values import (
     LABELS,
     THROUGHPUT,
     VOID,
+    doubts,
     has_objective,
     heading_of,
     is_void,
@@ -26,7 +27,7 @@ from harness.cli.cells.values import (
 )
 from harness.core.names import COUNTED_BY, TOKEN_COUNTING
 from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, canonical_json
-from results.compare.reasons import slug
+from results.compare.reasons import NO_MEDIAN, slug
 
 if TYPE_CHECKING:
     from results.registry import Metric
@@ -270,12 +271,13 @@ def _quality(cell: Mapping[str, Any]) -> str:
 
 
 def _counted(cells: Sequence[Mapping[str, Any]]) -> Counter[str]:
-    return Counter(slug for cell in cells for slug in _slugs(cell))
+    return Counter(name for cell in cells for name in _slugs(cell["invalid_reasons"]))
 
 
 def _marks(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """A letter for each reason against a cell."""
-    return dict(zip(_counted(cells), string.ascii_lowercase, strict=False))
+    """A letter for each reason for which a cell is not valid."""
+    found = dict.fromkeys(name for cell in cells for name in _slugs(doubts(cell)))
+    return dict(zip(found, string.ascii_lowercase, strict=False))
 
 
 def _validity(cell: Mapping[str, Any], marks: Mapping[str, str]) -> str:
@@ -283,11 +285,11 @@ def _validity(cell: Mapping[str, Any], marks: Mapping[str, str]) -> str:
     if failed:
         return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in failed.items())
     if not cell["valid"]:
-        return ", ".join(marks.get(slug, slug) for slug in _slugs(cell))
+        return ", ".join(marks.get(name, name) for name in _slugs(doubts(cell)) or [NO_MEDIAN])
     used, repeats = cell["repeats_used"], cell["repeats"]
     sound = "yes" if cell["noise_checked"] else "not checked"
     return sound if used == repeats else f"{sound} ({used} of {repeats})"
 
 
-def _slugs(cell: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys(map(slug, cell["invalid_reasons"])))
+def _slugs(reasons: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(map(slug, reasons)))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.nouns import SAMPLES_NEEDED, SAYS_NOTHING, Slo
+from results.compare.reasons import REMARKS, slug, weight
 
 if TYPE_CHECKING:
     from results.registry import Metric
@@ -29,6 +30,12 @@ def is_void(cell: Mapping[str, Any], metric: Metric) -> bool:
     """Whether a number is not to be believed though others of its row are."""
     void = cell["void_metrics"]
     return THROUGHPUT not in void and any(key in void for key in metric.keys)
+
+
+def doubts(cell: Mapping[str, Any]) -> list[str]:
+    """The reasons for which trials of a cell are not valid, the weightiest first."""
+    told = [reason for reason in cell["invalid_reasons"] if slug(reason) not in REMARKS]
+    return sorted(told, key=lambda reason: weight(slug(reason)))
 
 
 def has_labels(cell: Mapping[str, Any]) -> bool:

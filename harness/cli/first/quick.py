@@ -32,6 +32,7 @@ DRAFTS_BY_TEXT = {"speculative": "prompt_lookup", "vllm-speculative": "ngram"}
 
 CACHING: Mapping[str, bool | str] = {"true": True, "none": "none"}
 OF_SERVERS: Mapping[str, str] = {
+    "api": "--api",
     "prefix_caching": "--prefix-caching",
     "api_key_env": "--api-key-env",
     "model": "--served-model",
@@ -59,7 +60,9 @@ def quick(
         str | None,
         typer.Option(help="Address of one server, with /v1; engines beside it as --backend."),
     ] = None,
-    api: Annotated[str, typer.Option(help="The server's: completions or chat.")] = "completions",
+    api: Annotated[
+        str | None, typer.Option(help="The server's: completions or chat; by default completions.")
+    ] = None,
     prefix_caching: Annotated[
         str | None,
         typer.Option(
@@ -103,13 +106,14 @@ def quick(
     from harness.cli import run as running
 
     told = {
+        "api": api,
         "prefix_caching": prefix_caching,
         "api_key_env": api_key_env,
         "model": served_model,
     }
     content: dict[str, Any] = {
         "model": model,
-        "backends": list(_backends(backend, url, api, told)),
+        "backends": list(_backends(backend, url, told)),
         "workloads": [_workload(name) for name in _parts(workload, "--workload")],
         "load": list(_loads(concurrency, rate, sweep)),
         "requests": requests,
@@ -170,7 +174,7 @@ def _parts(text: str, option: str) -> list[str]:
 
 
 def _backends(
-    names: str | None, url: str | None, api: str, told: Mapping[str, str | None]
+    names: str | None, url: str | None, told: Mapping[str, str | None]
 ) -> Iterator[dict[str, Any]]:
     """`told`: by the keys of `OF_SERVERS`, what is said of the one at `url`."""
     for name in _parts(names, "--backend") if names is not None else ():
@@ -184,7 +188,7 @@ def _backends(
             raise UserError(f"{WHERE}: --prefix-caching: {nearest(caching, CACHING)}")
         said["prefix_caching"] = CACHING[caching]
     if url is not None:
-        yield {"name": "http", "base_url": url, "api": api, **said}
+        yield {"name": "http", "base_url": url, "api": "completions", **said}
     elif said:
         option = OF_SERVERS[next(iter(said))]
         raise UserError(f"{WHERE}: {option}: is of a server; expected --url beside it")

@@ -104,7 +104,7 @@ def test_long_names_of_variants_push_no_column_out(capsys: pytest.CaptureFixture
     row = next(line for line in lines if "very/long/folder" in line)
     assert "1671.46 [1494.48, 1846.74]" in row
     assert row.count("8,377,123 / 8,377,123?") == 3
-    assert "0.333   too-few-samples" in row
+    assert "0.333   machine-noisy" in row
 
 
 @pytest.mark.parametrize(("completed", "doubts"), [(99, 3), (100, 0)])

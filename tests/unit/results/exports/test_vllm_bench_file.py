@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.core.errors import UserError
 from harness.core.nouns import Generation, Load, Slo, TrialRecord
 from results.exports.vllm_bench import as_file
 from results.imports.files import read_foreign
@@ -34,18 +35,22 @@ def generations() -> list[Generation]:
     ]
 
 
-def content(own: TrialRecord, lengths: Mapping[str, int] = LENGTHS) -> dict[str, Any]:
+def content(
+    own: TrialRecord, lengths: Mapping[str, int] = LENGTHS, row: Mapping[str, Any] = ROW
+) -> dict[str, Any]:
     """As the file holds it."""
-    found = as_file(own, from_record(own), lengths, ROW)
+    found = as_file(own, from_record(own), lengths, row)
     again: dict[str, Any] = json.loads(json.dumps(found, allow_nan=False))
     return again
 
 
-def read_again(folder: Path, told: Mapping[str, Any], slo: Slo | None = None) -> TrialRecord:
+def read_again(
+    folder: Path, told: Mapping[str, Any], slo: Slo | None = None, *, cold: bool = True
+) -> TrialRecord:
     path = folder / "bench.json"
     path.write_text(json.dumps(told))
     [load] = read_foreign(path)
-    return make_record(load, "a", "w", 0, slo or Slo(), cold=True)
+    return make_record(load, "a", "w", 0, slo or Slo(), cold=cold)
 
 
 def test_what_is_written_says_the_same_when_it_is_read(tmp_path: Path) -> None:
@@ -109,6 +114,43 @@ def test_whose_file_it_is_stands_in_it() -> None:
         "valid": False,
         "validity": ["failures: 1 of 4"],
     }
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_kept"),
+    [
+        ("machine-noisy: 49% of CPU time", True),
+        ("client-late: p99 of stamp_lag_s 40 ms", True),
+        ("not-lossless: 3 of 4 answers", True),
+        ("too-few-samples: 4 answers, too few to say anything about p50, p95, p99", True),
+        ("found-next-year: by a newer version", True),
+        ("too-few-samples: 4 answers, too few to say anything about p95, p99", False),
+        ("noise-not-checked: nobody looked", False),
+        ("reference-not-valid: vllm, repeat 1, is not valid (machine-noisy)", False),
+        ("cell-not-valid: speedup_low pool all repeats", False),
+        ("cache-unknown: prefix_caching says what is meant", False),
+    ],
+)
+def test_what_voids_a_trial_does_so_when_it_is_read_again(
+    reason: str, is_kept: bool, tmp_path: Path
+) -> None:
+    own = record(trial(), [one for one in generations() if one.finished != "error"])
+    told = content(own, row={**ROW, "invalid_reasons": [reason]})
+    again = read_again(tmp_path, told).validity
+    assert (again.valid, reason in again.reasons) == (not is_kept, is_kept)
+
+
+def test_an_old_reason_is_not_told_beside_the_same_one_found_anew(tmp_path: Path) -> None:
+    warm = "cache-not-cold: 30 of 33 prompt tokens"
+    told = content(
+        record(trial(), generations()), row={**ROW, "invalid_reasons": ["failures: 1 of 4", warm]}
+    )
+    found = read_again(tmp_path, told, cold=False).validity.reasons
+    assert found[:2] == ("failures: 1 of 4 requests failed", warm)
+    assert not any(reason.startswith("cache-unknown") for reason in found)
+    for wrong in ("failures", [3]):
+        with pytest.raises(UserError, match=r"json: decodebench\.validity: expected a list"):
+            read_again(tmp_path, {**told, "decodebench": {"validity": wrong}})
 
 
 @pytest.mark.parametrize("load", [Load("trace", trace="mine.jsonl"), Load("poisson", rate=2.0)])

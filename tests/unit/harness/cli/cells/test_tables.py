@@ -63,9 +63,9 @@ def test_what_does_not_fit_is_said() -> None:
 
 def test_reasons_are_letters_where_words_do_not_fit() -> None:
     narrow, wide = fitted(some(), 80), fitted(some())
-    assert {row[-1] for row in narrow.tables[0].rows} == {"a, b"}
-    assert {row[-1] for row in wide.tables[0].rows} == {"too-few-samples, machine-noisy"}
-    assert any(note.startswith("a = too-few-samples: 3 of 3 rows") for note in narrow.notes)
+    assert {row[-1] for row in narrow.tables[0].rows} == {"a"}
+    assert {row[-1] for row in wide.tables[0].rows} == {"machine-noisy"}
+    assert any(note.startswith("a = machine-noisy: 3 of 3 rows") for note in narrow.notes)
 
 
 def test_a_label_is_the_name_and_a_server_is_unverified() -> None:
@@ -180,6 +180,27 @@ def test_a_run_says_which_cells_are_unsound_and_why() -> None:
     assert list(outcome.unsound([failed]))[1].endswith("mine, gsm8k, closed c=1: 2 out of memory")
     (_, few) = outcome.unsound([cell(invalid_reasons=[])])
     assert few.endswith("fewer than 5 answers")
+
+
+def test_a_remark_is_no_reason_and_the_weightiest_comes_first() -> None:
+    """Where reasons are many a remark came before them: "noise-not-checked" of a server."""
+    many = [
+        *("noise-not-checked: nobody looked", "imported: measured by it", "kv-starved: 3 of 9"),
+        *("reference-not-valid: vllm, repeat 1", "client-late: 29 ms", "failures: 1 of 24"),
+        "too-few-samples: 4 answers, too few to say anything about p99",
+    ]
+    lost, bare = cell(invalid_reasons=many), cell(invalid_reasons=many[:1], label="bare")
+    _, first, second = outcome.unsound([lost, bare])
+    assert first.endswith("closed c=1: failures: 1 of 24")
+    assert second.endswith("closed c=1: fewer than 5 answers")
+    shown = fitted([lost, bare])
+    told = [row[-1] for row in shown.tables[0].rows]
+    assert told == ["failures, client-late, reference-not-valid", "too-few-for-a-median"]
+    assert "noise-not-checked: 2 of 2 rows; the report has the reasons in full" in shown.notes
+    narrow = fitted([lost], 80)
+    assert [row[-1] for row in narrow.tables[0].rows] == ["a, b, c"]
+    assert any(note.startswith("a = failures: 1 of 1 rows") for note in narrow.notes)
+    assert any(note.startswith("noise-not-checked: 1 of 1 rows") for note in narrow.notes)
 
 
 def test_one_form_at_a_time(tmp_path: Path) -> None:

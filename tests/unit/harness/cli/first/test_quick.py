@@ -80,6 +80,7 @@ def test_a_server_is_a_backend(kept: KeptExperiment) -> None:
     assert [load.kind for load in found.loads] == ["poisson"]
     both = made(kept, "--url", "http://127.0.0.1:9/v1", "--backend", "vllm")
     assert [choice.name for choice in both.backends] == ["vllm", "http"]
+    assert both.backends[1].options["api"] == "completions"
     assert both.reference == "vllm"
 
 
@@ -273,9 +274,9 @@ def test_a_server_s_key_and_its_name_of_the_model_can_be_told(
     server = ("--url", "http://127.0.0.1:1/v1")
     (http,) = made(kept, *server, "--api-key-env", "SOME_KEY", "--served-model", "a/b").backends
     assert (http.options["api_key_env"], http.options["model"]) == ("SOME_KEY", "a/b")
-    for option in ("--api-key-env", "--served-model"):
+    for option, value in (("--api-key-env", "K"), ("--served-model", "m"), ("--api", "chat")):
         with pytest.raises(UserError, match=f"{option}: is of a server; expected --url beside it"):
-            ask("--backend", "scripted", option, "SOME_KEY")
+            ask("--backend", "scripted", option, value)
 
 
 def test_more_prompts_for_quality_go_on_in_the_same_folder(kept: KeptExperiment) -> None:

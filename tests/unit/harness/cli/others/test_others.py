@@ -146,6 +146,24 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.rglob("*")) == before
 
 
+@pytest.mark.parametrize("broken", ["trials/*.json", "trials/*.parquet", "prompts/*.parquet"])
+def test_what_is_broken_of_an_imported_run_is_imported_again(broken: str, tmp_path: Path) -> None:
+    """There is no experiment that could be run again."""
+    out = imported(tmp_path, [bench(tmp_path / "a.json")], ["a"])
+    (path,) = out.glob(broken)
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(UserError, match=r"; import the files again into a new folder$"):
+        export(out, tmp_path / "there")
+
+
+def test_answers_that_are_gone_are_imported_again(tmp_path: Path) -> None:
+    out = imported(tmp_path, [bench(tmp_path / "a.json")], ["a"])
+    (path,) = out.glob("trials/*.parquet")
+    path.unlink()
+    with pytest.raises(UserError, match=r"json is there; import the files again into a new folder"):
+        export(out, tmp_path / "there")
+
+
 def test_an_empty_run_is_not_exported(tmp_path: Path) -> None:
     told = json.loads(bench(tmp_path / "a.json").read_text())
     told["errors"] = ["lost"] * 24
