@@ -19,6 +19,7 @@ from harness.cli.goodput.kept import KeptAnswer
 from harness.cli.goodput.searching import (
     HIGHEST,
     LATE,
+    USED_UP,
     FoundGoodput,
     SearchedGoodput,
     SearchSettings,
@@ -154,5 +155,6 @@ def _told(one: FoundGoodput) -> str:
         return f"held at {one.held:g}/s{',' if one.limit == HIGHEST else ';'} {limit}"
     rate, low, high = one.found
     beside = f" ({one.disturbed} of them disturbed)" if one.disturbed else ""
-    found = f"{rate:.3g}/s [{low:.3g}, {high:.3g}] in {len(one.probes)} probes"
-    return f"{found}; limited by {one.limit}{beside}"
+    wide = "; more --requests make the interval narrower" * (one.ended == USED_UP)
+    found = f"{rate:.3g}/s [{low:.3g}, {high:.3g}] in {len(one.probes)} probes{beside}"
+    return f"{found}; limited by {one.limit}{wide}"

@@ -30,6 +30,7 @@ LATE_NEAR = 1.25
 LATE = "the client was late"
 FAILED = "a trial failed"
 TOO_MANY = "more requests were needed than may be"
+USED_UP = "probes used up"
 IDLE_MISSES = "misses the slo idle"
 HIGHEST = "the highest rate tried; more --max-probes finds its limit"
 """What limits an answer whose search saw no limit."""
@@ -190,7 +191,7 @@ class SystemSearch:
             search.add(load.probe(rate, slo))
         before = len(self._loads)
         ended = self._probe(search, slo, alone)
-        ended = ended or ("probes used up" if len(search.probes) >= most else "narrow enough")
+        ended = ended or (USED_UP if len(search.probes) >= most else "narrow enough")
         return FoundGoodput(
             search.probes,
             search.found(),

@@ -203,6 +203,13 @@ def test_a_remark_is_no_reason_and_the_weightiest_comes_first() -> None:
     assert any(note.startswith("noise-not-checked: 1 of 1 rows") for note in narrow.notes)
 
 
+@pytest.mark.parametrize("requests", [99, 100])
+def test_the_mark_of_too_few_requests_is_explained_where_it_stands(requests: int) -> None:
+    shown = fitted(some(n_completed=requests))
+    marked = any(text.endswith("?") for row in shown.tables[0].rows for text in row)
+    assert marked == any(note.startswith("?: ") for note in shown.notes) == (requests < 100)
+
+
 def test_one_form_at_a_time(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected one of --json, --wide, --csv and --markdown"):
         cli.app(["show", str(tmp_path), "--json", "--csv"], standalone_mode=False)

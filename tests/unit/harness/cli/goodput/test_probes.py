@@ -161,9 +161,20 @@ def test_a_probe_that_misses_beside_others_is_asked_once_more() -> None:
 def test_where_all_is_disturbed_the_search_ends_and_says_so() -> None:
     one = searched(DisturbedServer(1000))
     told = _told(one.first)
-    assert told.endswith(f"({len(one.first.probes)} of them disturbed)"), told
+    count = len(one.first.probes)
+    assert f" in {count} probes ({count} of them disturbed); limited by end to end" in told
     assert one.first.disturbed == len(one.first.probes) > 0
     assert one.plain(0.95)["disturbed"] == one.first.disturbed
+
+
+def test_where_probes_ran_out_the_line_says_what_makes_the_interval_narrower() -> None:
+    advice = "; limited by end to end; more --requests make the interval narrower"
+    short = searched(VirtualServer(), requests=100, most=5)
+    assert short.first.found is not None
+    assert _told(short.first).endswith(advice)
+    long = searched(VirtualServer(), requests=6000, most=20)
+    assert long.first.ended == "narrow enough"
+    assert _told(long.first).endswith("; limited by end to end")
 
 
 def test_a_search_on_long_answers_does_not_begin_with_an_hour() -> None:
