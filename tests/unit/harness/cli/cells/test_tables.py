@@ -205,7 +205,7 @@ def test_a_remark_is_no_reason_and_the_weightiest_comes_first() -> None:
 
 @pytest.mark.parametrize("requests", [99, 100])
 def test_the_mark_of_too_few_requests_is_explained_where_it_stands(requests: int) -> None:
-    shown = fitted(some(n_completed=requests))
+    shown = fitted([cell(n_completed=requests)])
     marked = any(text.endswith("?") for row in shown.tables[0].rows for text in row)
     assert marked == any(note.startswith("?: ") for note in shown.notes) == (requests < 100)
 
