@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_a_system_that_fails_costs_itself_alone(tmp_path: Path) -> None:
     broken, sound, *_ = told.splitlines()
     assert broken.startswith("broken, gsm8k: no rate found: a trial failed: scripted: ")
     assert sound.startswith("sound, gsm8k: ")
-    assert " probes; limited by " in sound
+    assert re.search(r" in \d+ probes( \(\d+ of them disturbed\))?; limited by ", sound)
     found = json.loads((out / "goodput.json").read_text())["systems"]
     assert [one["ended"] == "a trial failed" for one in found] == [True, False]
     page = here("report", out.name, cwd=tmp_path)
