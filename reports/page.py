@@ -105,7 +105,7 @@ def render(
     numbers = {section.id: itertools.count() for section in made}
     script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     blocks, data = _requests(run, seen, samples, tokens)
-    words = _words(run, seen, samples)
+    words = _words(run, seen, samples, made)
     context: dict[str, Any] = {
         **words,
         "meta": META,
@@ -169,16 +169,19 @@ def template(name: str) -> jinja2.Template:
     return environment.get_template(name)
 
 
-def _words(run: Run, seen: Overview, samples: Samples) -> dict[str, Any]:
+def _words(run: Run, seen: Overview, samples: Samples, made: Sequence[Section]) -> dict[str, Any]:
     margin = run.experiment.get("quality_margin", QUALITY_MARGIN)
     found = scoped_verdicts(seen, samples, margin) if seen.cells else []
+    headline, trust = probes_only(seen, made)
+    if found:
+        headline, trust = found[0].headline, found[0].trust
     return {
         "name": visible(str(run.experiment.get("name") or run.path.resolve().name)),
         "summary": facts.summary(run, seen),
         "banner": banner(run),
         "alerts": [*_left_out(run), *(facts.alerts(run, seen) if seen.cells else [])],
-        "headline": found[0].headline if found else probes_only(seen),
-        "trust": found[0].trust if found else "",
+        "headline": headline,
+        "trust": trust,
         "scopes": found,
     }
 

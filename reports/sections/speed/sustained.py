@@ -43,7 +43,9 @@ def section(seen: Overview, _: Samples) -> Section | None:
     figures += group(list(_scales(own)), "The rate over the objective")
     table = build(_COLUMNS, seen.searched, row)
     finding = words[0] if words else _alone(seen.searched)
-    return Section(ID, "Sustained rate", note, figures, table, words, finding=finding)
+    return Section(
+        ID, "Sustained rate", note, figures, table, words, "", finding, is_open=not seen.cells
+    )
 
 
 def _alone(searched: Sequence[SearchedSystem]) -> str:

@@ -41,7 +41,8 @@ def section(seen: Overview, _: Samples) -> Section | None:
     table = build(_columns(seen.swept), seen.swept, row)
     title = "From idle to saturation"
     finding = words[0] if words else _alone(seen.swept)
-    return Section("swept", title, _NOTE, groups, table, words, "Saturation", finding)
+    opened = not seen.cells
+    return Section("swept", title, _NOTE, groups, table, words, "Saturation", finding, opened)
 
 
 def _alone(swept: Sequence[SweptCurve]) -> str:

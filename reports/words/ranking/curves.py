@@ -6,18 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from reports.cells import Overview
 from reports.numbers import significant
+from reports.sections import Section
 from reports.sections.searched import SweptCurve
 from reports.words.ranking.rates import by_decisions
 
-SEARCHED_ONLY = (
-    "This run searched for the highest sustained rates and swept no loads: see the section on them."
-)
-SWEPT_ONLY = "This run took each system from idle to saturation: see the section on that."
+SEARCHED_ONLY = "This run searched for the highest sustained rates and swept no loads."
+SWEPT_ONLY = "This run took each system from idle to saturation."
 
 
-def probes_only(seen: Overview) -> str:
-    """In the place of a verdict, where nothing is compared."""
-    return SEARCHED_ONLY if seen.searched else SWEPT_ONLY
+def probes_only(seen: Overview, made: Sequence[Section]) -> tuple[str, str]:
+    """In the place of a verdict and of what it rests on, where nothing is compared in pairs: what
+    the sections of the searches and sweeps come to."""
+    told = [said for section in made for said in (section.words or [section.finding])]
+    kinds = [text for text, of in ((SEARCHED_ONLY, seen.searched), (SWEPT_ONLY, seen.swept)) if of]
+    return " ".join(told), " ".join(kinds)
 
 
 def kept_up_with(curves: Sequence[SweptCurve], *, named: bool = False) -> Iterator[str]:

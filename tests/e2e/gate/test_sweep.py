@@ -97,14 +97,17 @@ def test_sweeping_one_backend_keeps_the_others(swept: Path) -> None:
     assert [one["backend"] for one in systems(swept)] == ["scripted", "scripted"]
 
 
-def test_the_page_has_its_curve_and_no_verdict(swept: Path) -> None:
+def test_the_page_has_its_curve_and_what_it_says_as_its_verdict(swept: Path) -> None:
     assert here("report", "s", cwd=swept).returncode == 0
     text = (swept / "s/report.html").read_text()
     section = text.partition('<section id="swept">')[2].partition("</section>")[0]
     assert section.count("<svg") >= 4
     assert "Time to first token (ms) over requests per second" in section
     assert "no less than what saturated slow" in section
-    assert "took each system from idle to saturation" in text
+    verdict = text.partition('<section id="verdict">')[2].partition("</section>")[0]
+    assert "no less than what saturated slow" in verdict
+    assert "took each system from idle to saturation" in verdict
+    assert '<details class="section" open>' in section
     assert '<section id="results">' not in text
 
 

@@ -118,7 +118,10 @@ def test_a_run_of_probes_alone_has_the_one_section(tmp_path: Path) -> None:
     text = render(load(searched(tmp_path, APART, swept=())))
     ids = re.findall(r'<section id="([^"]+)"', text)
     assert ids == ["verdict", "sustained", "requests", "environment", "definitions"]
-    assert "searched for the highest sustained rates" in section(text, "verdict")
+    verdict = section(text, "verdict")
+    assert "sustained more than vllm (4.00/s [3.50, 4.50])." in verdict
+    assert "searched for the highest sustained rates" in verdict
+    assert '<details class="section" open>' in section(text, "sustained")
 
 
 def test_probes_of_a_broken_off_search_are_no_sweep(tmp_path: Path) -> None:
