@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.cli.goodput.probe_lengths import IdleSystem
@@ -146,21 +146,27 @@ class SystemSearch:
         """The rate at the objective, what the answers are worth there, and the other rates. A probe
         that fails, or that the engine refuses, ends the search; what was found before it stays."""
         settings = self._settings
-        first = self._found(settings.slo)
-        own = [(rate, load.requests) for rate, load in self._loads]
-        answers = answers_about(own, settings.slo, first.sustained)
-        if first.sustained and not is_right_enough(answers, settings.least_score):
-            assert answers is not None
-            told = f"answers: {answers.words()}, expected {settings.least_score:g}"
-            first = FoundGoodput(first.probes, None, told, first.ended)
+        first, answers = self._with_answers(settings.slo)
         scales = {
-            scale: self._found(latency.scaled(settings.slo, scale))
+            scale: self._with_answers(latency.scaled(settings.slo, scale))[0]
             for scale in settings.scales
             if self._error is None
         }
         refusal = str(self._error) if isinstance(self._error, RefusedProbeError) else ""
         failed = self._error is not None
         return SearchedGoodput(self._system, first, answers, scales, failed, refusal)
+
+    def _with_answers(self, slo: Slo) -> tuple[FoundGoodput, ProbedAnswers | None]:
+        """The rate, withdrawn where the answers about it are shown to be worth too little, and what
+        they are worth."""
+        found, least = self._found(slo), self._settings.least_score
+        own = [(rate, load.requests) for rate, load in self._loads]
+        answers = answers_about(own, slo, found.sustained)
+        if not is_right_enough(answers, least):
+            assert answers is not None
+            told = f"answers: {answers.words()}, expected {least:g}"
+            found = replace(found, found=None, held=None, limit=told)
+        return found, answers
 
     def _run(self, trial: Trial) -> ProbedLoad | None:
         """None where the probe does not end well."""

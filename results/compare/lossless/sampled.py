@@ -23,7 +23,8 @@ from results.metrics.arrays import Floats, RequestArrays
 
 FEWEST = 5
 """Answers of each side that pass through a beginning that is compared; tokens that followed it less
-often, on both sides together, share a bin (Cochran 1954)."""
+often, on both sides together, share a bin (Cochran 1954). With so few a side that never gives the
+other's answer is still told from it: p = 1 / 126."""
 SHUFFLES = 1999
 DEEPEST = 64
 """Tokens: beginnings that are longer are shared by few."""
@@ -36,7 +37,8 @@ class SampledTest(NamedTuple):
     """What the test came to."""
 
     p_value: float
-    """Of the answers if both sides have the same distribution; at least 1 / (SHUFFLES + 1)."""
+    """Of the answers if both sides have the same distribution; at least 1 / (SHUFFLES + 1). 1 where
+    no beginning could be compared."""
     distance: float
     """The total variation distance of the next token, about: the mean over all draws, less what
     equal distributions would show by chance. 0 to 1."""
@@ -44,6 +46,8 @@ class SampledTest(NamedTuple):
     beginnings: int
     draws: int
     """Answers of both sides."""
+    alike: bool
+    """Whether every answer to a prompt is the same one, on both sides."""
 
 
 class _Beginning(NamedTuple):
@@ -71,10 +75,12 @@ def same_distribution(prompts: Sequence[tuple[Draws, Draws]]) -> SampledTest | N
     statistic, distance = np.zeros(SHUFFLES + 1), np.zeros(SHUFFLES + 1)
     weight = np.zeros(SHUFFLES + 1)
     beginnings = draws = used = 0
+    alike = True
     for ours, theirs in prompts:
         if min(len(ours), len(theirs)) < FEWEST:
             continue
         used, draws = used + 1, draws + len(ours) + len(theirs)
+        alike = alike and len({*ours, *theirs}) == 1
         sides = _sides(len(ours), len(theirs), rng)
         for beginning in _beginnings([*ours, *theirs]):
             left = sides @ beginning.members
@@ -86,13 +92,13 @@ def same_distribution(prompts: Sequence[tuple[Draws, Draws]]) -> SampledTest | N
             passing = float(beginning.members.sum())
             distance[counted] += passing * apart
             weight[counted] += passing
-    if not used or not weight[0]:
+    if not used:
         return None
     mean = distance / np.maximum(weight, 1)
     p_value = float((statistic[1:] >= statistic[0] - 1e-9).sum() + 1) / (SHUFFLES + 1)
     # what is there and what chance adds are independent: their squares add up
     beyond = math.sqrt(max(0.0, float(mean[0] ** 2 - mean[1:].mean() ** 2)))
-    return SampledTest(p_value, beyond, used, beginnings, draws)
+    return SampledTest(p_value, beyond, used, beginnings, draws, alike)
 
 
 def _sides(ours: int, theirs: int, rng: np.random.Generator) -> Floats:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from results.compare.intervals.wilson import wilson_interval
 from results.compare.lossless.evidence import TextFork
-from results.compare.lossless.sampled import log_chi_square_tail
+from results.compare.lossless.sampled import DEEPEST, FEWEST, log_chi_square_tail
 
 LosslessVerdict = Literal["lossless", "within noise", "lossy", "unknown"]
 ALPHA = 0.05
@@ -158,11 +158,7 @@ def _added_up(cells: Sequence[Mapping[str, Any]]) -> _AddedUp:
 
 def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
     first, added = cells[0], _added_up(cells)
-    # under every load the seeds are the same: of one prompt the draws of one load count
-    by_prompts = {
-        c["checksum"]: c["evidence"]["draws"] for c in reversed(cells) if c["evidence"]["draws"]
-    }
-    draws = list(by_prompts.values())
+    draws = _tests(cells)
     p_value = None
     if first["other_draws"]:
         verdict, why, p_value = _of_draws(draws)
@@ -196,7 +192,7 @@ def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
         fork=forks[0] if forks and compared else None,
         surest=added.surest if compared else None,
         p_value=p_value,
-        distance=_distance(draws),
+        distance=None if p_value is None else _distance(draws),
         setting=first["setting"],
     )
 
@@ -260,18 +256,29 @@ def _less_consistent(found: _AddedUp, own: _AddedUp) -> float:
     return sum(math.comb(n, k) for k in range(less, n + 1)) / 2**n if n else 1.0
 
 
-def _of_draws(
-    draws: Sequence[Mapping[str, Any]],
-) -> tuple[LosslessVerdict, str, float | None]:
+def _tests(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The tests on distributions that count. Under every load the seeds are the same: the one with
+    most draws does. Where no beginning was compared p is 1, which would only hide what others show.
+    """
+    found = [cell for cell in reversed(cells) if cell["evidence"]["draws"]]
+    found.sort(key=lambda cell: cell["evidence"]["draws"]["draws"])
+    tests = list({cell["checksum"]: cell["evidence"]["draws"] for cell in found}.values())
+    return [one for one in tests if one["beginnings"]] or tests
+
+
+def _of_draws(draws: Sequence[Mapping[str, Any]]) -> tuple[LosslessVerdict, str, float | None]:
     if not draws:
-        return (
-            "unknown",
-            "no prompt was asked often enough of both: 'rows' far below 'requests'",
-            None,
-        )
+        why = "no prompt was asked often enough of both: 'rows' far below 'requests'"
+        return "unknown", why, None
     p_value = _fisher([one["p_value"] for one in draws])
-    count = sum(one["draws"] for one in draws)
-    told = f"next tokens after {sum(one['beginnings'] for one in draws):,} shared beginnings"
+    count, beginnings = (sum(one[name] for one in draws) for name in ("draws", "beginnings"))
+    if not beginnings:
+        if not all(one["alike"] for one in draws):
+            rare = f"tokens that came less than {FEWEST} times, or after the first {DEEPEST}"
+            return "unknown", f"answers differ only in {rare}", None
+        why = f"every answer to a prompt is the same on both sides ({count:,} draws)"
+        return "within noise", f"{why}; a higher 'temperature' would test more", p_value
+    told = f"next tokens after {beginnings:,} shared beginnings"
     if p_value < ALPHA:
         return "lossy", f"another distribution: {told} differ (p = {p_value:.2g})", p_value
     why = f"no evidence of other {told} of {count:,} draws (p = {p_value:.2g})"

@@ -135,8 +135,8 @@ def test_a_system_that_held_at_every_rate_is_said_to() -> None:
 class DisturbedServer(VirtualServer):
     """Beside others, from the first probe with a rate on, `disturbed` of them."""
 
-    def __init__(self, disturbed: int) -> None:
-        super().__init__()
+    def __init__(self, disturbed: int, right: float = 1.0) -> None:
+        super().__init__(right)
         self._disturbed = disturbed
 
     def run(self, asked: Any) -> ProbedLoad:
@@ -165,6 +165,8 @@ def test_where_all_is_disturbed_the_search_ends_and_says_so() -> None:
     assert f" in {count} probes ({count} of them disturbed); limited by end to end" in told
     assert one.first.disturbed == len(one.first.probes) > 0
     assert one.plain(0.95)["disturbed"] == one.first.disturbed
+    worse = searched(DisturbedServer(1000, right=0.5), least_score=0.8).first
+    assert (worse.found, worse.disturbed) == (None, len(worse.probes)), "a withdrawn rate's, too"
 
 
 def test_where_probes_ran_out_the_line_says_what_makes_the_interval_narrower() -> None:

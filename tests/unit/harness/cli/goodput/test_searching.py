@@ -48,6 +48,23 @@ def test_a_system_that_answers_worse_than_it_has_to_has_no_rate() -> None:
     assert searched(VirtualServer(right=0.9), least_score=0.8).first.found is not None
 
 
+def test_each_objective_asks_what_the_answers_are_worth_at_its_own_rate() -> None:
+    class Tired(VirtualServer):
+        """Half of its answers are wrong where it is pressed."""
+
+        def run(self, asked: Any) -> ProbedLoad:
+            self._right = 0.5 if (asked[0].rate or 0) > 40 else 1.0
+            return super().run(asked)
+
+    one = searched(Tired(), scales=(0.5, 4.0), least_score=0.8)
+    assert one.first.found is not None
+    assert one.scales[0.5].found is not None
+    assert _told(one.scales[4.0]).startswith("no rate found: answers: exact_match 0.")
+    wide = one.plain(0.95)["scales"][1]
+    assert (wide["scale"], wide["rate_per_s"], wide["low_per_s"]) == (4.0, None, None)
+    assert wide["limit"].endswith("expected 0.8")
+
+
 def test_a_client_that_is_late_is_no_saturated_server() -> None:
     one = searched(VirtualServer(late_from=0.3 / SERVICE_S))
     assert one.first.found is None

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from results.compare.lossless.sampled import (
+    DEEPEST,
     FEWEST,
     SHUFFLES,
     SampledTest,
@@ -75,8 +76,26 @@ def test_too_few_draws_say_nothing() -> None:
     few = drawn(np.random.default_rng(0), FEWEST - 1, PLAIN)
     assert same_distribution([(few, few * 9)]) is None
     assert same_distribution([]) is None
-    certain = [(1, 2)] * 30
-    assert same_distribution([(certain, certain)]) is None, "nothing was drawn"
+
+
+def test_where_no_beginning_can_be_compared_it_is_said_whether_all_answers_are_the_same() -> None:
+    same = [(1, 2)] * 30
+    assert same_distribution([(same, same)]) == SampledTest(1.0, 0.0, 1, 0, 60, alike=True)
+    assert same_distribution([(same, same), (same, [(1,)] * 30)]) == SampledTest(
+        1.0, 0.0, 2, 0, 120, alike=False
+    )
+    scattered = [(n,) for n in range(30)]
+    late = [(*range(DEEPEST), n % 2) for n in range(30)]
+    for differing in (scattered, late):
+        found = same_distribution([(differing, differing)])
+        assert found is not None
+        assert (found.beginnings, found.alike) == (0, False)
+
+
+def test_a_few_answers_tell_a_side_that_never_gives_the_other_s() -> None:
+    found = same_distribution([([(1,)] * FEWEST, [(2,)] * FEWEST)])
+    assert found is not None
+    assert found.p_value == pytest.approx(1 / 126, abs=0.006)
 
 
 def test_draws_are_those_of_one_prompt_asked_again() -> None:
