@@ -8,7 +8,8 @@ stall does not end a search far below the capacity. The model: the complementary
 share of misses is linear in the logarithm of the arrival rate that came about. Requests that wait,
 wait together, so that a probe of n of them says as much as `effective_number`. The rate is where
 the likelihood of the probes near the bracket is greatest, the interval where it is not much less
-for any slope (profile likelihood). How near is as far as the model fits.
+for any slope (profile likelihood). How near is as far as the model fits; where it does not fit at all, since one
+probe contradicts the others, the interval is as much wider.
 Where every probe near the bracket clearly holds or clearly does not, the model cannot tell what is
 between the two: the interval is no narrower than that gap, and it is halved.
 """
@@ -28,11 +29,9 @@ from results.metrics.arrays import Flags, Floats
 
 STEP = 2.0
 """By which factor rates go up or down while there is no bracket."""
-NEAR = 2.0
-"""The rate lies within this factor of the bracket."""
-WINDOWS = (NEAR, 1.5, 1.25)
-"""Probes within such a factor of the bracket shape the model: the first in which it is not refuted,
-since misses do not grow alike over all rates."""
+WINDOWS = (2.0, 1.5, 1.25)
+"""Probes within such a factor of the bracket shape the model, and the rate lies there: the first in
+which the model is not refuted, since misses do not grow alike over all rates."""
 REFUTED = 0.95
 """The quantile of chi-square that lack of fit must not exceed."""
 FEWEST = 3
@@ -135,12 +134,8 @@ class RateSearch:
         low, high = self.bracket()
         if low is None or high is None:
             return None
-        for factor in WINDOWS:
-            near = self._near(low, high, factor)
-            told = _likelihood(near, self.share, low / NEAR, high * NEAR)
-            if told.lack <= stats.chi2.ppf(REFUTED, max(len(near) - 2, 1)):
-                break
-        bound = stats.f.ppf(self.confidence, 1, KNOWN_FROM)
+        told, spread = self._told(low, high)
+        bound = spread * stats.f.ppf(self.confidence, 1, KNOWN_FROM)
         best = np.flatnonzero(told.deviance <= 1e-6)
         inside = np.flatnonzero(told.deviance <= bound)
         ends = max(inside[0] - 1, 0), min(inside[-1] + 1, len(told.rates) - 1)
@@ -150,7 +145,19 @@ class RateSearch:
             return FoundRate(rate, least, most)
         return FoundRate(min(max(rate, gap[0]), gap[1]), min(least, gap[0]), max(most, gap[1]))
 
-    def _near(self, low: float, high: float, factor: float = NEAR) -> list[Probe]:
+    def _told(self, low: float, high: float) -> tuple[_Likelihood, float]:
+        """By the first window in which the model is not refuted, and the rate within it. Where it
+        is in all of them some probe contradicts the others: then by how much more than they should
+        the probes are spread about the model (McCullagh & Nelder 1989, section 4.5)."""
+        for factor in WINDOWS:
+            near = self._near(low, high, factor)
+            told = _likelihood(near, self.share, low / factor, high * factor)
+            free = max(len(near) - 2, 1)
+            if told.lack <= stats.chi2.ppf(REFUTED, free):
+                return told, 1.0
+        return told, max(told.lack / free, 1.0)
+
+    def _near(self, low: float, high: float, factor: float = WINDOWS[0]) -> list[Probe]:
         return [one for one in self.probes if low / factor <= one.asked <= high * factor]
 
     def _gap(self) -> tuple[float, float] | None:

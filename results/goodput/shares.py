@@ -41,9 +41,10 @@ def _inefficiency(values: Floats) -> float:
     one, without its bias in short series (Kendall 1954), and of the initial monotone sequence
     (Geyer 1992), which sees through noise that is each value's own."""
     n = len(values)
-    apart = values - values.mean()
-    if n < 4 or not (square := float(apart @ apart)):
+    if n < 4 or values.min() == values.max():  # the mean of equal ones may be off by rounding
         return 1.0
+    apart = values - values.mean()
+    square = float(apart @ apart)
     first = float(apart[1:] @ apart[:-1]) / square
     first = min(first + (1 + 3 * first) / n, 1 - 1 / n)
     size = 1 << (2 * n - 1).bit_length()

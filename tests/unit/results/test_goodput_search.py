@@ -130,6 +130,25 @@ def test_a_stall_does_not_end_a_search_far_below_the_capacity() -> None:
     assert found.high - found.low < 2.5
 
 
+def test_a_probe_that_contradicts_the_others_widens_the_interval() -> (
+    None
+):
+    """At 35 a second a tenth fails, and all are in time below it and above it: the rate went to
+    half of the bracket, where no probe was that could say otherwise."""
+    done = RateSearch(0.99, start=20.0)
+    rates = (17.0, 17.5, 18.0, 20.0, 25.0, 30.0, 34.8, 35.0, 36.0, 50.0)
+    for rate in rates:
+        met = np.ones(2000, bool)
+        if rate in (35.0, 50.0):
+            met[:: 10 if rate == 35.0 else 2] = False
+        done.add(Probe(rate, rate, met))
+    assert done.bracket() == (34.8, 35.0)
+    found = done.found()
+    assert found is not None
+    assert found.rate > 34.8 / 1.25
+    assert found.high > 36 > found.low
+
+
 def test_no_rate_counts_as_better_than_a_lower_one() -> None:
     at = [(1.0, 100.0, 100), (2.0, 98.0, 100), (3.0, 100.0, 100), (4.0, 90.0, 100)]
     assert bracket_of(at, 0.99) == (3.0, 4.0)

@@ -55,3 +55,10 @@ def test_where_nobody_misses_waits_tell_how_little_is_known() -> None:
     met = np.ones(100, bool)
     least, _ = share_interval(met, 0.95, np.linspace(0.1, 0.9, 100))
     assert least < share_interval(met, 0.95)[0] - 0.2
+
+
+@pytest.mark.parametrize("wait", [0.1, 0.3, 0.7, 2.3])
+@pytest.mark.parametrize("count", [100, 400, 1000])
+def test_equal_waits_are_as_many_as_they_are(wait: float, count: int) -> None:
+    """The mean of equal numbers is often off by rounding, all by the same."""
+    assert effective_number(np.ones(count, bool), np.full(count, wait)) == count
