@@ -52,11 +52,11 @@ def series_name(one: MetricSeries) -> str:
     return visible(one.cell.label())
 
 
-def amount(one: MetricSeries, value: float) -> str:
+def amount(one: MetricSeries, value: float, digits: int = 3) -> str:
     """A value with its unit, seconds in milliseconds."""
     if one.metric.unit == "s":
-        return f"{significant(1000 * value)} ms"
-    return f"{significant(value)} {one.metric.unit}".strip()
+        return f"{significant(1000 * value, digits)} ms"
+    return f"{significant(value, digits)} {one.metric.unit}".strip()
 
 
 def step(one: FoundChange) -> str:
