@@ -19,7 +19,7 @@ def take_models(top: YamlSection, limits: Limits) -> tuple[Model, ...]:
     dtype = top.text("dtype", "auto")
     if dtype not in DTYPES:
         raise top.error("dtype", f"unknown dtype '{dtype}'", dtype, DTYPES)
-    value = top.take("model", None)
+    value = top.take("model")
     if not isinstance(value, list):
         return tuple(_models(top, "model", value, dtype, limits))
     if not value:

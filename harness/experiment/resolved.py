@@ -14,12 +14,14 @@ from harness.experiment.section import YamlSection
 
 ONLY_HERE = "loads"
 """A key that a person's file does not have: there it is ``load``."""
+_FORM = (("model", "dtype"), ("backends", "options"), ("workloads", "workload"))
+"""Keys inside the other parts that a person's file does not have either."""
 
 
 def as_written(data: Any, where: str) -> Any:
     """The file's content, back in the form that a person writes where it is a resolved experiment;
     anything else as it is. Raises `UserError` for a resolved one that is damaged."""
-    if not isinstance(data, Mapping) or ONLY_HERE not in data or "load" in data:
+    if not isinstance(data, Mapping) or ONLY_HERE not in data or not _is_resolved(data):
         return data
     top = YamlSection(data, where)
     dtypes, models = zip(*_models(top, where), strict=True)
@@ -31,6 +33,18 @@ def as_written(data: Any, where: str) -> Any:
         "load": list(_loads(top)),
     }
     return written | top.rest()
+
+
+def _is_resolved(data: Mapping[str, Any]) -> bool:
+    """By two of three parts: one may be damaged, and in a person's file one may be miswritten."""
+    if "load" in data:
+        return False
+    entries = [(key, _listed(data.get(part))) for part, key in _FORM]
+    return sum(any(isinstance(e, Mapping) and key in e for e in some) for key, some in entries) > 1
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _models(top: YamlSection, where: str) -> Iterator[tuple[Any, dict[str, Any]]]:

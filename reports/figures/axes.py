@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from reports.svg import INK, MUTED, SURFACE
@@ -20,6 +21,8 @@ LABELS_IN = 1.66
 """Width of the row labels of a panel with a row per variant."""
 LABEL_LENGTH = 28
 ROW_IN = 0.18
+MOST_DIGITS = 9
+"""No measurement has more."""
 
 
 def tag(artists: Any, cell: Cell, note: str = "") -> None:
@@ -49,11 +52,17 @@ def marked_line(
 
 
 def plain_numbers(axes: Axes, which: str) -> None:
-    """Tick labels as short decimals, also on a logarithmic axis: 0.5, 20, 3k."""
+    """Tick labels as short decimals, also on a logarithmic axis: 0.5, 20, 3k; of ticks that are
+    near to each other as long as it takes to tell them apart."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axis = getattr(axes, f"{which}axis")
-    axis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
+
+    def label(value: float, _: int | None) -> str:
+        ticks = axis.get_majorticklocs()
+        return short_number(value, digits_apart(ticks, ticks))
+
+    axis.set_major_formatter(FuncFormatter(label))
     axis.set_minor_formatter(NullFormatter())
 
 
@@ -82,14 +91,27 @@ def tell_scales(axes: Axes) -> None:
             axis.set_label_text(", ".join(filter(None, (axis.get_label_text(), words))))
 
 
-def short_number(value: float) -> str:
-    """Up to three significant digits with k and M: ``0.25``, ``12``, ``1.5k``."""
+def digits_apart(values: Iterable[float], ticks: Iterable[float]) -> int:
+    """The significant digits, at least three, with which no value moves by a twentieth of the
+    distance of the ticks."""
+    places = sorted(ticks)
+    least = min((high - low for low, high in pairwise(places) if high > low), default=math.inf)
+    some, digits = list(values), 3
+    while digits < MOST_DIGITS and any(
+        abs(float(f"{value:.{digits}g}") - value) > least / 20 for value in some
+    ):
+        digits += 1
+    return digits
+
+
+def short_number(value: float, digits: int = 3) -> str:
+    """Up to so many significant digits with k and M: ``0.25``, ``12``, ``1.5k``."""
     size = abs(value)
     if size >= 1e6:
-        return f"{value / 1e6:.3g}M"
+        return f"{value / 1e6:.{digits}g}M"
     if size >= 9999.5:
-        return f"{value / 1e3:.3g}k"
-    return f"{value:.4g}" if size >= 999.5 else f"{value:.3g}"
+        return f"{value / 1e3:.{digits}g}k"
+    return f"{value:.{max(digits, 4 if size >= 999.5 else 3)}g}"
 
 
 def short_label(cell: Cell) -> str:

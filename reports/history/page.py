@@ -13,7 +13,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from harness.core.files import write_atomic
-from reports.figures.axes import value_axis
+from reports.figures.axes import digits_apart, value_axis
 from reports.history.words import amount, change_cells, lead, remarks, run_name, series_name, step
 from reports.page import CSS, FILE_NAME, template
 from reports.panels import Panel, draw, drawing
@@ -144,15 +144,16 @@ def _paint(
     for change in changes:
         before, after = xs[change.point.place - 1], xs[change.point.place]
         axes.axvline((before + after) / 2, color=_COLOURS[change.verdict], linewidth=1.4)
-    for x, value, point in zip(xs, values, one.points, strict=True):
-        [dot] = axes.plot([x], [value], "o", markersize=4, color=series_colour(0))
-        dot.set_gid(f"series=all={run_name(point.mark)}: {amount(one, point.value)}")
-    axes.plot(hollow, doubted, "o", markersize=4, color=series_colour(0), markerfacecolor=SURFACE)
     every = values + doubted
     low, high = min(every), max(every)
     room = 0.25 * (high - low) or 0.1 * abs(high) or 1.0
     value_axis(axes, "y", every, log_from=float("inf"))
     axes.set_ylim(low - room, high + room)
+    digits = digits_apart(values, axes.get_yticks())
+    for x, value, point in zip(xs, values, one.points, strict=True):
+        [dot] = axes.plot([x], [value], "o", markersize=4, color=series_colour(0))
+        dot.set_gid(f"series=all={run_name(point.mark)}: {amount(one, point.value, digits)}")
+    axes.plot(hollow, doubted, "o", markersize=4, color=series_colour(0), markerfacecolor=SURFACE)
     axes.set_xticks([])
     axes.set_xlabel("runs, oldest first")
     axes.set_ylabel("ms" if one.metric.unit == "s" else one.metric.unit)

@@ -27,12 +27,11 @@ def remarks(found: History) -> Iterator[str]:
     """What could not be looked at."""
     yield from found.left_out
     yield from _lost(found)
-    short = sum(len(one.points) < found.fewest for one in found.series)
-    if short:
-        longest = max(len(one.points) for one in found.series)
+    if short := found.short:
+        longest = max(len(one.points) for one in short)
         yield (
-            f"{short} of {counted(len(found.series), 'series', 'series')} cannot show a change: at "
-            f"this significance it takes {found.fewest} runs, the longest has {longest}"
+            f"{len(short)} of {counted(len(found.series), 'series', 'series')} cannot show a "
+            f"change: at this significance it takes {found.fewest} runs, the longest has {longest}"
         )
 
 
@@ -53,11 +52,11 @@ def series_name(one: MetricSeries) -> str:
     return visible(one.cell.label())
 
 
-def amount(one: MetricSeries, value: float) -> str:
+def amount(one: MetricSeries, value: float, digits: int = 3) -> str:
     """A value with its unit, seconds in milliseconds."""
     if one.metric.unit == "s":
-        return f"{significant(1000 * value)} ms"
-    return f"{significant(value)} {one.metric.unit}".strip()
+        return f"{significant(1000 * value, digits)} ms"
+    return f"{significant(value, digits)} {one.metric.unit}".strip()
 
 
 def step(one: FoundChange) -> str:

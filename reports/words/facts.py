@@ -119,8 +119,13 @@ def alerts(run: Run, seen: Overview) -> list[str]:
             "sampling, objective, duration or model): a backend may have several rows for one "
             "workload and load, which then name their settings."
         )
-    if seen.why_no_speedup:
-        found.append(f"There are no speed-ups: {seen.why_no_speedup}.")
+    if not run.experiment:
+        found.append(
+            "experiment.yaml is missing in the run's folder: copy it there, or no reference is "
+            "known."
+        )
+    elif seen.why_no_speedup:
+        found.append(f"There are no speed-ups over the reference: {seen.why_no_speedup}.")
     missing, expected = not_run(run)
     if missing:
         found.append(

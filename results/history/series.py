@@ -117,19 +117,35 @@ class History:
         in_order = sorted(self.changes, key=lambda change: change.point.place)
         last = {id(change.series): change for change in in_order}
         worse = [change for change in last.values() if change.verdict == "worse"]
-        if not worse:
-            return []
-        cells: dict[RunMark, set[tuple[str, CellName]]] = {}
-        for one in self.series:
-            for mark in one.marks:
-                cells.setdefault(mark, set()).add((one.host, one.cell.plain))
-        held = [(mark, cells[mark]) for mark in self.runs if mark in cells]
+        held = self._held() if worse else []
         return [change for change in worse if _still_runs(change.series, held)]
 
     @property
     def fewest(self) -> int:
-        """Points that a series needs."""
-        return fewest_points(self.level)
+        """Points that a series needs once all that still run are long enough to be tested: with
+        each that comes to be, the level of all falls."""
+        held = self._held()
+        tested = sum(_is_enough(one) or _still_runs(one, held) for one in self.series)
+        return fewest_points(self.significance / max(tested, 1))
+
+    @property
+    def short(self) -> list[MetricSeries]:
+        """The series in which no change can be seen now."""
+        least = fewest_points(self.level)
+        return [one for one in self.series if len(one.points) < least]
+
+    def _held(self) -> list[tuple[RunMark, set[tuple[str, CellName]]]]:
+        """The cells of each run, with their machines."""
+        cells: dict[RunMark, set[tuple[str, CellName]]] = {}
+        for one in self.series:
+            for mark in one.marks:
+                cells.setdefault(mark, set()).add((one.host, one.cell.plain))
+        return [(mark, cells[mark]) for mark in self.runs if mark in cells]
+
+
+def _is_enough(series: MetricSeries) -> bool:
+    """Whether there could be a change in it."""
+    return len(series.points) >= 2 * FEWEST
 
 
 def _still_runs(
@@ -256,5 +272,4 @@ def _series(
 
 def _level(found: Sequence[MetricSeries], significance: float) -> float:
     """`significance` shared out among the series in which there could be a change."""
-    enough = sum(len(series.points) >= 2 * FEWEST for series in found)
-    return significance / max(enough, 1)
+    return significance / max(sum(map(_is_enough, found)), 1)

@@ -31,6 +31,9 @@ def show(
     if sum((as_json, wide, as_csv, markdown)) > 1:
         raise UserError("show: expected one of --json, --wide, --csv and --markdown")
     stored = results.load(directory, warn_of_damage)
+    if stored.stored and not stored.experiment:
+        missing = f"{directory / 'experiment.yaml'} is missing"
+        print(f"warning: {missing}: copy it there, or no reference is known", file=sys.stderr)
     if as_json:
         from results.rows import summaries
 

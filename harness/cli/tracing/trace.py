@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ from harness.core.nouns import REPLAYED, canonical_json, to_json
 
 if TYPE_CHECKING:
     from results.store.records import StoredTrial
+    from results.traces.recorded import DecisionTrace
 
 RECORDS = (
     *("adadecode", "own-early-exit", "speculative", "tetris"),
@@ -76,16 +77,21 @@ def trace(
     if left_out:
         print(f"{left_out} requests that did not end well are left out", file=sys.stderr)
     if not has_recorded(records):
-        name = made.method
-        options = records[0].trial.options
-        verified = name == "tetris" and options.get("verify")
-        name = "adadecode" if verified else name  # whose decisions it replays
-        how = f"; run {name} with 'record: true' for them" if name in RECORDS else ""
-        print(
-            f"no decisions were recorded: lengths and passes alone, no confidences{how}",
-            file=sys.stderr,
-        )
+        told = "no decisions were recorded: lengths and passes alone, no confidences"
+        print(f"{told}{_why_none(made, records[0].trial.options)}", file=sys.stderr)
     print(f"trace: {out}: {len(made.rows)} requests of {made.method}")
+
+
+def _why_none(made: DecisionTrace, options: Mapping[str, Any]) -> str:
+    """Why nothing was decided in what was to be recorded, else how to record it."""
+    if options.get("record"):
+        short = all(row.answer_tokens < 2 for row in made.rows)
+        return (
+            "; no answer has a second token, the first that could leave early or be drafted" * short
+        )
+    verified = made.method == "tetris" and options.get("verify")
+    name = "adadecode" if verified else made.method  # whose decisions it replays
+    return f"; run {name} with 'record: true' for them" if name in RECORDS else ""
 
 
 def _is_replay(stored: StoredTrial) -> bool:

@@ -29,9 +29,11 @@ def sentence(cells: Sequence[Cell]) -> str:
         f"{counts[n]} {'rests' if counts[n] == 1 else 'rest'} on {counted(n, 'repeat')}"
         for n in few
     )
-    whose = f"Of {counted(counts.total(), 'valid ' * bool(valid) + 'speed-up')} {rest}"
+    plain_alone = not any(c.value("speedup") for c in cells if not c.variant.is_reference)
+    kind, over = "valid " * bool(valid) + "speed-up", f" over {NATIVE}" * plain_alone
+    whose = f"Of {counted(counts.total(), kind)}{over} {rest}"
     if counts.total() == 1:
-        whose = f"The one {'valid ' * bool(valid)}speed-up rests on {counted(few[0], 'repeat')}"
+        whose = f"The one {kind}{over} rests on {counted(few[0], 'repeat')}"
     held = ", ".join(f"in {_HELD[n]} with {counted(n, 'repeat')}" for n in few)
     return (
         f"{whose}. Where the machine drifts between repeats as much as requests differ, an "

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 def why_no_speedup(run: Run, cells: Sequence[Cell]) -> str:
     """As the end of a sentence; empty when the reference has finished trials."""
+    if not run.experiment:  # `alerts` says what to do
+        return "no reference is known"
     if not isinstance(name := run.experiment.get("reference"), str):
         return "the experiment names no reference"
     if not (own := [cell for cell in cells if cell.variant.backend == name]):

@@ -67,7 +67,7 @@ def _ranking(
     if not any(cell.is_measured for cell in cells):
         return "Every trial failed, so there is nothing to compare. The errors are listed below."
     if why_no_speedup:
-        return f"Speed-ups cannot be computed: {why_no_speedup}."
+        return f"Speed-ups over the reference cannot be computed: {why_no_speedup}."
     rivals = [v for v in variants if not v.is_reference]
     if not rivals:
         return "Only the reference was run, so there is nothing to compare it with."

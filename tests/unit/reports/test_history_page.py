@@ -78,3 +78,13 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
                         environment=lambda n: {"commit": f"<b>{n}"})  # fmt: skip
     write_history(history([folder], ["tpot_s_p50"]), tmp_path / "h.html")
     assert "<b>" not in (tmp_path / "h.html").read_text()
+
+
+def test_values_near_to_each_other_are_told_apart(tmp_path: Path) -> None:
+    """A wander of 0.1% was drawn between ticks of one label, with notes of one number."""
+    folder = write_runs(tmp_path, 6, noise=0.0005)
+    write_history(history([folder], ["tpot_s_p50"]), tmp_path / "h.html")
+    for figure in re.findall("<figure.*?</figure>", (tmp_path / "h.html").read_text(), re.DOTALL):
+        for pattern in (r">([\d.]+)</text>", r"<title>\w+: ([\d.]+) ms</title>"):
+            told = re.findall(pattern, figure)
+            assert len(told) == len(set(told)) > 2, told

@@ -27,6 +27,7 @@ HOSTILE = (
     "\x00\x07\u202e{{ 7 * 7 }} ]]> &amp;"
 )
 ONE = (Load("closed", concurrency=1),)
+FAILED = MadeUpBackend("vllm", 0.01, status="failed")
 _VOID = {"meta", "link", "br", "img", "input"}
 
 
@@ -254,12 +255,9 @@ def test_a_run_of_failures_only_says_so(tmp_path: Path) -> None:
     ("engines", "reason"),
     [
         (ENGINES[1:], "the reference, vllm, was not run"),
-        (
-            (MadeUpBackend("vllm", 0.01, status="failed"), ENGINES[3]),
-            "every trial of the reference, vllm, failed",
-        ),
+        ((FAILED, ENGINES[3]), "every trial of the reference, vllm, failed"),
     ],
-)  # fmt: skip
+)
 def test_without_the_reference_the_page_says_why_there_are_no_speedups(
     tmp_path: Path, engines: Any, reason: str
 ) -> None:
@@ -267,7 +265,9 @@ def test_without_the_reference_the_page_says_why_there_are_no_speedups(
         write_run(tmp_path, engines=engines, workloads=["gsm8k"], loads=ONE, repeats=1, requests=6)
     )
     _Page(text)
-    assert f"Speed-ups cannot be computed: {reason}." in _section(text, "verdict")
+    assert f"Speed-ups over the reference cannot be computed: {reason}." in _section(
+        text, "verdict"
+    )
     assert f'title="{reason}">–' in _section(text, "results")
 
 

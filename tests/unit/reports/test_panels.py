@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,3 +124,27 @@ def test_axes_that_are_logarithmic_say_so() -> None:
         text = draw(Panel(paint_scales, "scales"), "x-")
     assert ">tokens, log scale</text>" in text
     assert ">seconds</text>" in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (20.101, 20.199, ["20.12", "20.14", "20.16", "20.18"]),
+        (12_040, 12_160, ["12.05k", "12.075k", "12.1k", "12.125k", "12.15k"]),
+        (0, 1, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
+    ],
+)
+def test_ticks_near_to_each_other_have_labels_of_their_own(
+    low: float, high: float, labels: list[str]
+) -> None:
+    """Three of 20.1 were one label three times."""
+
+    def paint_values(axes: Any) -> None:
+        axes.plot([1, 2], [low, high])
+        value_axis(axes, "y", [low, high], log_from=float("inf"))
+        axes.set_xticks([])
+        axes.set_ylim(low, high)
+
+    with drawing():
+        text = draw(Panel(paint_values, "near"), "x-")
+    assert re.findall(r">([\d.]+k?)</text>", text) == labels

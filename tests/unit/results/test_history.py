@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from pathlib import Path
@@ -225,6 +226,32 @@ def test_few_runs_are_said_to_be_few(tmp_path: Path) -> None:
     found = history([write_runs(tmp_path, 5, lambda n, b: 1.0 if n < 3 else 2.0)], TPOT)
     assert found.changes == []
     assert found.fewest > 5
+
+
+def test_the_runs_that_it_takes_do_not_become_more_with_runs(tmp_path: Path) -> None:
+    """Of 3 runs it told 9, once there were 4 it was 12: the level falls with each series that is
+    long enough, though all of them will be."""
+    write_runs(tmp_path, 12)
+    in_order = sorted(tmp_path.iterdir(), key=lambda run: int(run.name.rpartition("-")[2]))
+    told = {count: history(in_order[:count]) for count in (2, 3, 4, 11, 12)}
+    assert {found.fewest for found in told.values()} == {12}
+    assert {count: len(found.short) for count, found in told.items()} == {
+        **dict.fromkeys((2, 3, 4, 11), 6),
+        12: 0,
+    }
+
+
+def test_series_that_ended_do_not_make_it_take_more_runs(tmp_path: Path) -> None:
+    folder = write_runs(tmp_path, 14)
+    for number in (0, 1):
+        for path in folder.glob(f"run-*-{number}/trials/*.json"):
+            told = json.loads(path.read_text())
+            told["trial"]["requests"] += 1
+            path.write_text(json.dumps(told))
+    found = history([folder])
+    assert (len(found.series), found.fewest) == (12, 12)
+    (told,) = remarks(found)
+    assert told.endswith("it takes 12 runs, the longest has 2"), "of those that are short"
 
 
 @pytest.mark.parametrize(

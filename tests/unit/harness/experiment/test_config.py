@@ -135,7 +135,12 @@ def test_the_resolved_experiment_is_yaml_that_names_the_reference() -> None:
         ({"load": [{"kind": "trace", "trace": 3}]}, "expected the path of a trace file, got 3"),
         ({"requests": True}, "f.yaml: requests: expected a whole number of at least 1, got True"),
         ({"repeats": 0}, "f.yaml: repeats: expected a whole number of at least 1, got 0"),
-        ({"model": "ABSENT"}, "model: expected a bundled name, a hub id, a local path or {shape"),
+        ({"model": None}, "model: expected a bundled name, a hub id, a local path or {shape"),
+        ({"model": "ABSENT"}, "f.yaml: the key 'model' is missing"),
+        (
+            {"model": "ABSENT", "models": "demo"},
+            "f.yaml: the key 'model' is missing (found 'models')",
+        ),
         (
             {"model": {"name": "m", "revison": "a"}},
             "f.yaml: model.revison: unknown key; did you mean",

@@ -144,3 +144,20 @@ def test_a_damaged_one_is_one_line(damage: dict[str, Any], message: str) -> None
         parse(content | damage)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"model": {"name": "demo", "dtype": "float32"}},
+        {"backends": [{"name": "scripted", "options": {"fault": None}}]},
+        {"workloads": [{"workload": "gsm8k"}]},
+    ],
+)
+def test_loads_in_a_file_as_a_person_writes_it_is_load_misspelt(changes: dict[str, Any]) -> None:
+    """It blamed the sound keys: "model: expected a mapping of keys, got 'demo'"."""
+    written = {key: value for key, value in WRITTEN.items() if key != "load"}
+    with pytest.raises(UserError) as caught:
+        parse({**written, "loads": WRITTEN["load"], **changes})
+    assert str(caught.value) == "f.yaml: the key 'load' is missing (found 'loads')"

@@ -106,6 +106,22 @@ def test_a_run_without_them_tells_lengths_and_passes(tmp_path: Path) -> None:
     assert (row.drafted.tolist(), row.accepted.tolist(), row.batch.tolist()) == ([-1], [3], [-1])
 
 
+@pytest.mark.parametrize("name", ["adadecode", "own-early-exit", "tetris", "speculative"])
+def test_a_run_in_which_nothing_could_be_decided_is_not_told_to_record(
+    name: str, tmp_path: Path
+) -> None:
+    """It was told to set what was set."""
+    one = record(name, record=True)
+    alone = generation("r1", [10], [1], finished="length")
+    stored(tmp_path, replace(one, generations=[alone]))
+    assert traced(tmp_path)[1] == (
+        "no decisions were recorded: lengths and passes alone, no confidences; no answer has a "
+        "second token, the first that could leave early or be drafted\n"
+    )
+    stored(tmp_path, one)
+    assert traced(tmp_path)[1].endswith("no confidences\n"), "nobody knows why"
+
+
 def test_what_a_pipeline_that_verifies_replays_is_recorded_by_adadecode(tmp_path: Path) -> None:
     stored(tmp_path, record("tetris", verify=True))
     assert "run adadecode with 'record: true'" in traced(tmp_path)[1]
