@@ -140,9 +140,9 @@ def searches(queue: KnownQueue, objective: float, args: argparse.Namespace) -> d
         "found": len(errors),
         "held_the_truth": inside,
         "too_high": above,
-        "error": statistics.median(map(abs, errors)),
-        "worst_error": max(map(abs, errors)),
-        "half_width": statistics.median(halves),
+        "error": statistics.median(map(abs, errors or [math.nan])),
+        "worst_error": max(map(abs, errors), default=math.nan),
+        "half_width": statistics.median(halves or [math.nan]),
         "probes": statistics.mean(probes),
     }
 
@@ -173,7 +173,7 @@ def main() -> None:
             )
     held, every = (sum(one[name] for one in results) for name in ("held_the_truth", "searches"))
     print(f"in all {held} of {every}")
-    print(json.dumps(results))
+    print(json.dumps([{k: None if v != v else v for k, v in one.items()} for one in results]))
 
 
 if __name__ == "__main__":

@@ -129,8 +129,10 @@ def replacing(target: Path) -> Iterator[Path]:
     flushed to the disk and replaces `target` in one step. What killed writers left goes first.
 
     A writer that removes the temporary file gives up: `target` stays as it was, as it does when
-    anything is raised. Raises `OSError`.
-    """
+    anything is raised. Raises `OSError`."""
+    if (target.exists() and not target.is_file()) or target.parent == Path("/dev"):
+        what = "a folder" if target.is_dir() else "a device or a pipe"
+        raise OSError(errno.EINVAL, f"is {what}", str(target))
     remove_stale(target.parent, target.name)
     path = _temporary(target)
     try:
@@ -155,12 +157,11 @@ def write_atomic(target: Path, data: bytes) -> None:
 
 
 def check_writable(path: Path, option: str) -> None:
-    """Before the work whose outcome a file is to hold. Raises `UserError`, which names the option,
-    where it cannot be written."""
+    """Before work whose outcome a file is to hold. Raises `UserError` if it cannot be written."""
     try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "is a folder")
-        write_temporary(path, b"").unlink()
+        with replacing(path) as temporary:
+            temporary.touch()
+            temporary.unlink()  # nothing replaces what is there
     except OSError as error:
         told = f"{option} {path}: cannot be written: {error.strerror}"
         raise UserError(f"{told}; expected a file in a folder that is there") from None

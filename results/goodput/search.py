@@ -8,8 +8,8 @@ stall does not end a search far below the capacity. The model: the complementary
 share of misses is linear in the logarithm of the arrival rate that came about. Requests that wait,
 wait together, so that a probe of n of them says as much as `effective_number`. The rate is where
 the likelihood of the probes near the bracket is greatest, the interval where it is not much less
-for any slope (profile likelihood). How near is as far as the model fits; where it does not fit at all, since one
-probe contradicts the others, the interval is as much wider.
+for any slope (profile likelihood). How near is as far as the model fits; where it does not fit at
+all, since one probe contradicts the others, the interval is as much wider.
 Where every probe near the bracket clearly holds or clearly does not, the model cannot tell what is
 between the two: the interval is no narrower than that gap, and it is halved.
 """
@@ -118,11 +118,16 @@ class RateSearch:
         if gap is not None and gap[1] - gap[0] > 2 * self.tolerance * found.rate:
             return math.sqrt(gap[0] * gap[1])
         here = sum(1 / about <= one.asked / found.rate <= about for one in self.probes)
-        narrow = (found.high - found.low) / 2 <= self.tolerance * found.rate
-        if narrow and here >= FEWEST:
+        if self.is_narrow and here >= FEWEST:
             return None
         # on both sides, so that the slope is known where it counts
         return found.rate * (1 + self.tolerance * (0.5 if here % 2 else -0.5))
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the interval is as narrow as is wished."""
+        found = self.found()
+        return found is not None and (found.high - found.low) / 2 <= self.tolerance * found.rate
 
     def bracket(self) -> tuple[float | None, float | None]:
         """The greatest asked rate that held, and the least that did not: see `bracket_of`."""

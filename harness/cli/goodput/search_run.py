@@ -17,8 +17,8 @@ from harness.cli.folders.run_folder import check_folder
 from harness.cli.goodput import probing
 from harness.cli.goodput.kept import KeptAnswer
 from harness.cli.goodput.searching import (
+    CLIENT,
     HIGHEST,
-    LATE,
     USED_UP,
     FoundGoodput,
     SearchedGoodput,
@@ -149,7 +149,7 @@ def _lines(one: SearchedGoodput) -> Iterator[str]:
 
 def _told(one: FoundGoodput) -> str:
     if one.found is None:
-        limit = f"{'limited by ' * (one.ended == LATE)}{one.limit}"
+        limit = f"{'limited by ' * one.limit.startswith(CLIENT)}{one.limit}"
         if one.held is None:
             return f"no rate found: {limit}"
         return f"held at {one.held:g}/s{',' if one.limit == HIGHEST else ';'} {limit}"

@@ -28,6 +28,7 @@ from results.metrics import latency
 LATE_NEAR = 1.25
 """Within this factor of a rate that held nothing is tried below one at which the client is late."""
 LATE = "the client was late"
+CLIENT = "the client, which was late"
 FAILED = "a trial failed"
 TOO_MANY = "more requests were needed than may be"
 USED_UP = "probes used up"
@@ -197,7 +198,7 @@ class SystemSearch:
             search.add(load.probe(rate, slo))
         before = len(self._loads)
         ended = self._probe(search, slo, alone)
-        ended = ended or (USED_UP if len(search.probes) >= most else "narrow enough")
+        ended = ended or ("narrow enough" if search.is_narrow else USED_UP)
         return FoundGoodput(
             search.probes,
             search.found(),
@@ -260,7 +261,7 @@ class SystemSearch:
 
     def _limit(self, search: RateSearch, slo: Slo, ended: str) -> str:
         if ended == LATE:
-            return f"the client, which was late at {self._ceiling:g}/s: more cannot be asked here"
+            return f"{CLIENT} at {self._ceiling:g}/s: more cannot be asked here"
         if ended == FAILED:
             return f"{FAILED}: {self._error}"
         if ended == TOO_MANY:

@@ -94,7 +94,7 @@ def _found(one: SearchedSystem) -> float | str | None:
 
 
 def _why(one: SearchedSystem) -> str:
-    return "no rate was missed" if one.found.is_at_least else _WHY
+    return f"no rate was missed: {one.found.ended}" if one.found.is_at_least else _WHY
 
 
 def _interval(one: SearchedSystem) -> str | None:

@@ -92,7 +92,10 @@ def _names(tier: Sequence[SearchedSystem]) -> str:
 
 
 def _at_least(some: Sequence[SearchedSystem]) -> str:
-    told = (f"{o.cell.variant.label} (at least {significant(o.found.low or 0.0)}/s)" for o in some)
+    told = (
+        f"{o.cell.variant.label} (at least {significant(o.found.low or 0.0)}/s; {o.found.ended})"
+        for o in some
+    )
     return f"No limit was seen of {', '.join(told)}."
 
 

@@ -130,9 +130,7 @@ def test_a_stall_does_not_end_a_search_far_below_the_capacity() -> None:
     assert found.high - found.low < 2.5
 
 
-def test_a_probe_that_contradicts_the_others_widens_the_interval() -> (
-    None
-):
+def test_a_probe_that_contradicts_the_others_widens_the_interval() -> None:
     """At 35 a second a tenth fails, and all are in time below it and above it: the rate went to
     half of the bracket, where no probe was that could say otherwise."""
     done = RateSearch(0.99, start=20.0)

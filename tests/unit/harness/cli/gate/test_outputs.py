@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from harness.cli.gate import calibrate, compare
+from harness.core.files import write_atomic
 from results.history import series
 from tests.support.harness.command import call
 
@@ -44,3 +46,17 @@ def test_it_is_said_before_anything_is_looked_at(
     told = f"{option} {out}: cannot be written: {why}; expected a file in a folder that is there"
     assert capsys.readouterr().err == f"decodebench: {told}\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_pipe_stays_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file took the place of ``/dev/stdout`` for the whole machine."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for path in (pipe, Path("/dev/stdout")):
+        assert call(monkeypatch, "compare", "a", "b", "--markdown", str(path)) == 2
+        told = f"--markdown {path}: cannot be written: is a device or a pipe; expected a file"
+        assert told in capsys.readouterr().err
+        with pytest.raises(OSError, match="is a device or a pipe"):
+            write_atomic(path, b"")
+    assert pipe.is_fifo()

@@ -126,6 +126,8 @@ def test_a_system_that_held_at_every_rate_is_said_to() -> None:
     assert one.answers is not None
     assert one.answers.right_per_s == pytest.approx(400 * 0.75, rel=0.05)
     tell(SearchedSystems(Path("x"), [one], {}), as_json=False)
+    late = searched(EndlessServer(right=0.5, late_from=150), least_score=0.8)
+    assert _told(late.first).startswith("no rate found: answers: exact_match 0.")
     worse = searched(EndlessServer(right=0.5), most=3, least_score=0.8)
     assert _told(worse.first).startswith("no rate found: answers: exact_match 0.")
     with pytest.raises(UserError, match="no rate found: answers"):
@@ -177,6 +179,11 @@ def test_where_probes_ran_out_the_line_says_what_makes_the_interval_narrower() -
     long = searched(VirtualServer(), requests=6000, most=20)
     assert long.first.ended == "narrow enough"
     assert _told(long.first).endswith("; limited by end to end")
+    exact = searched(VirtualServer(), requests=6000, most=len(long.first.probes) - 1)
+    assert exact.first.found is not None
+    low, high = exact.first.found.low, exact.first.found.high
+    is_narrow = (high - low) / 2 <= 0.1 * exact.first.found.rate
+    assert _told(exact.first).endswith(advice) != is_narrow
 
 
 def test_a_search_on_long_answers_does_not_begin_with_an_hour() -> None:

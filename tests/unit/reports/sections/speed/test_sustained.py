@@ -255,7 +255,7 @@ def test_a_system_that_missed_no_rate_is_led_by_its_lower_bound(tmp_path: Path) 
     assert made.finding == "At least 8.00 requests per second sustained, 1 system searched."
     text = section(write_report(tmp_path).read_text(), "sustained")
     assert ">at least 8.00<" in text
-    assert "no rate was missed" in text
+    assert "no rate was missed: probes used up" in text
     assert "asked 8.00, 50.0% within" in text, "of the probe at that rate"
 
 
@@ -265,14 +265,14 @@ def test_a_system_that_missed_no_rate_is_led_by_its_lower_bound(tmp_path: Path) 
         (
             {"vllm": HELD, "adadecode": (6.0, 5.0, 7.0)},
             "A limit was found of adadecode (6.00/s [5.00, 7.00]) alone. No limit was seen of vllm "
-            "(at least 8.00/s).",
+            "(at least 8.00/s; probes used up).",
         ),
         (
             {"vllm": HELD, "adadecode": None},
             "No order can be claimed, since no limit was found. No limit was seen of vllm (at "
-            "least 8.00/s). No rate was found of adadecode.",
+            "least 8.00/s; probes used up). No rate was found of adadecode.",
         ),
-        ({**APART, "vllm": HELD}, ". No limit was seen of vllm (at least 8.00/s)."),
+        ({**APART, "vllm": HELD}, ". No limit was seen of vllm (at least 8.00/s; probes used up)."),
     ],
 )
 def test_a_lower_bound_is_told_and_not_ranked(
