@@ -130,7 +130,7 @@ def replacing(target: Path) -> Iterator[Path]:
 
     A writer that removes the temporary file gives up: `target` stays as it was, as it does when
     anything is raised. Raises `OSError`."""
-    if (target.exists() and not target.is_file()) or target.parent == Path("/dev"):
+    if (target.exists() and not target.is_file()) or target.parent.resolve() == Path("/dev"):
         what = "a folder" if target.is_dir() else "a device or a pipe"
         raise OSError(errno.EINVAL, f"is {what}", str(target))
     remove_stale(target.parent, target.name)

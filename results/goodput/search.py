@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from results.goodput.shares import effective_number, share_interval
 from results.metrics.arrays import Flags, Floats
@@ -139,8 +138,7 @@ class RateSearch:
         low, high = self.bracket()
         if low is None or high is None:
             return None
-        told, spread = self._told(low, high)
-        bound = spread * stats.f.ppf(self.confidence, 1, KNOWN_FROM)
+        told, bound = self._told(low, high)
         best = np.flatnonzero(told.deviance <= 1e-6)
         inside = np.flatnonzero(told.deviance <= bound)
         ends = max(inside[0] - 1, 0), min(inside[-1] + 1, len(told.rates) - 1)
@@ -151,16 +149,20 @@ class RateSearch:
         return FoundRate(min(max(rate, gap[0]), gap[1]), min(least, gap[0]), max(most, gap[1]))
 
     def _told(self, low: float, high: float) -> tuple[_Likelihood, float]:
-        """By the first window in which the model is not refuted, and the rate within it. Where it
-        is in all of them some probe contradicts the others: then by how much more than they should
-        the probes are spread about the model (McCullagh & Nelder 1989, section 4.5)."""
+        """By the first window in which the model is not refuted, with the bound of the deviance.
+        Where it is in all of them some probe contradicts the others: then the bound is higher by
+        how much more than they should the probes are spread about the model (McCullagh & Nelder
+        1989, section 4.5)."""
+        from scipy import stats  # takes longer to import than pages of no search take
+
+        bound = float(stats.f.ppf(self.confidence, 1, KNOWN_FROM))
         for factor in WINDOWS:
             near = self._near(low, high, factor)
             told = _likelihood(near, self.share, low / factor, high * factor)
             free = max(len(near) - 2, 1)
             if told.lack <= stats.chi2.ppf(REFUTED, free):
-                return told, 1.0
-        return told, max(told.lack / free, 1.0)
+                return told, bound
+        return told, bound * max(told.lack / free, 1.0)
 
     def _near(self, low: float, high: float, factor: float = WINDOWS[0]) -> list[Probe]:
         return [one for one in self.probes if low / factor <= one.asked <= high * factor]
@@ -232,7 +234,9 @@ def _likelihood(probes: Sequence[Probe], share: float, low: float, high: float) 
         hazard = np.exp(np.clip(wanted + slopes * (x - value), -30.0, 6.0))
         fit = numbers * (misses * np.log(-np.expm1(-hazard)) - (1 - misses) * hazard)
         best[place] = fit.sum(1).max()
-    free = -float(numbers @ stats.entropy([misses, 1 - misses]))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = misses * np.log(misses) + (1 - misses) * np.log1p(-misses)
+    free = float(numbers @ np.nan_to_num(each))  # all met, or none, is certain
     return _Likelihood(np.exp(crossing), 2 * (best.max() - best), 2 * (free - best.max()))
 
 

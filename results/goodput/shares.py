@@ -29,11 +29,11 @@ def effective_number(met: Flags, waits: Floats | None = None) -> float:
 
     Args:
         met: (n,) in the order of arrival, n > 0.
-        waits: (n,) what is behind `met`, so that a probe in which nobody misses tells it, too.
+        waits: (n,) what is behind `met`, so that a probe in which nobody misses tells it, too. Of
+            failures `met` alone tells it: the greater inefficiency counts.
     """
-    return len(met) / min(
-        _inefficiency(np.asarray(met if waits is None else waits, float)), len(met)
-    )
+    told = [_inefficiency(np.asarray(one, float)) for one in (met, waits) if one is not None]
+    return len(met) / min(max(told), len(met))
 
 
 def _inefficiency(values: Floats) -> float:

@@ -155,6 +155,6 @@ def _told(one: FoundGoodput) -> str:
         return f"held at {one.held:g}/s{',' if one.limit == HIGHEST else ';'} {limit}"
     rate, low, high = one.found
     beside = f" ({one.disturbed} of them disturbed)" if one.disturbed else ""
-    wide = "; more --requests make the interval narrower" * (one.ended == USED_UP)
+    wide = "; more --requests or --max-probes make the interval narrower" * (one.ended == USED_UP)
     found = f"{rate:.3g}/s [{low:.3g}, {high:.3g}] in {len(one.probes)} probes{beside}"
     return f"{found}; limited by {one.limit}{wide}"

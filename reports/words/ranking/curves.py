@@ -12,12 +12,18 @@ from reports.words.ranking.rates import by_decisions
 
 SEARCHED_ONLY = "This run searched for the highest sustained rates and swept no loads."
 SWEPT_ONLY = "This run took each system from idle to saturation."
+BROKEN_OFF = (
+    "A search or a sweep was broken off before it came to an end for any system; the same command "
+    "goes on."
+)
 
 
 def probes_only(seen: Overview, made: Sequence[Section]) -> tuple[str, str]:
     """In the place of a verdict and of what it rests on, where nothing is compared in pairs: what
     the sections of the searches and sweeps come to."""
     told = [said for section in made for said in (section.words or [section.finding])]
+    if not told:
+        return BROKEN_OFF, ""
     kinds = [text for text, of in ((SEARCHED_ONLY, seen.searched), (SWEPT_ONLY, seen.swept)) if of]
     return " ".join(told), " ".join(kinds)
 

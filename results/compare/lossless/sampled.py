@@ -47,7 +47,8 @@ class SampledTest(NamedTuple):
     draws: int
     """Answers of both sides."""
     alike: bool
-    """Whether every answer to a prompt is the same one, on both sides."""
+    """Whether every answer to a prompt is the same one on both sides, to those too that were asked
+    too seldom to be compared."""
 
 
 class _Beginning(NamedTuple):
@@ -77,10 +78,10 @@ def same_distribution(prompts: Sequence[tuple[Draws, Draws]]) -> SampledTest | N
     beginnings = draws = used = 0
     alike = True
     for ours, theirs in prompts:
+        alike = alike and len({*ours, *theirs}) <= 1
         if min(len(ours), len(theirs)) < FEWEST:
             continue
         used, draws = used + 1, draws + len(ours) + len(theirs)
-        alike = alike and len({*ours, *theirs}) == 1
         sides = _sides(len(ours), len(theirs), rng)
         for beginning in _beginnings([*ours, *theirs]):
             left = sides @ beginning.members

@@ -24,6 +24,7 @@ from results.compare.lossless.sampled import DEEPEST, FEWEST, log_chi_square_tai
 
 LosslessVerdict = Literal["lossless", "within noise", "lossy", "unknown"]
 ALPHA = 0.05
+SELDOM = "no prompt was asked often enough of both: 'rows' far below 'requests'"
 """Greatest chance that a backend that is as consistent as the reference, or draws from the same
 distribution, is called lossy."""
 TIES = {"float32": 2**-10, "float16": 2**-5, "bfloat16": 0.25}
@@ -161,7 +162,7 @@ def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
     draws = _tests(cells)
     p_value = None
     if first["other_draws"]:
-        verdict, why, p_value = _of_draws(draws)
+        verdict, why, p_value = _of_draws(draws, len({cell["checksum"] for cell in cells}))
     else:
         floored = _added_up([cell for cell in cells if own.prompts.get(cell["checksum"])])
         tie = TIES.get(first["dtype"], max(TIES.values()))
@@ -234,9 +235,8 @@ def _of_noise(floored: _AddedUp, own: _AddedUp, p_value: float) -> tuple[Lossles
             f"fewer equal answers than the noise floor, but too few prompts to call it lossy "
             f"(p = {p_value:.2g})"
         )
-    return "within noise", (
-        f"no evidence that it differs more than the reference from itself (p = {p_value:.2g})"
-    )
+    told = "no evidence that it differs more than the reference from itself"
+    return "within noise", f"{told} (p = {p_value:.2g})"
 
 
 def _less_consistent(found: _AddedUp, own: _AddedUp) -> float:
@@ -258,40 +258,40 @@ def _less_consistent(found: _AddedUp, own: _AddedUp) -> float:
 
 def _tests(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The tests on distributions that count. Under every load the seeds are the same: the one with
-    most draws does. Where no beginning was compared p is 1, which would only hide what others show.
-    """
+    most draws does. Where no beginning was compared, p is 1 and would hide what others show."""
     found = [cell for cell in reversed(cells) if cell["evidence"]["draws"]]
     found.sort(key=lambda cell: cell["evidence"]["draws"]["draws"])
     tests = list({cell["checksum"]: cell["evidence"]["draws"] for cell in found}.values())
     return [one for one in tests if one["beginnings"]] or tests
 
 
-def _of_draws(draws: Sequence[Mapping[str, Any]]) -> tuple[LosslessVerdict, str, float | None]:
-    if not draws:
-        why = "no prompt was asked often enough of both: 'rows' far below 'requests'"
-        return "unknown", why, None
-    p_value = _fisher([one["p_value"] for one in draws])
+def _of_draws(
+    draws: Sequence[Mapping[str, Any]], workloads: int
+) -> tuple[LosslessVerdict, str, float | None]:
     count, beginnings = (sum(one[name] for one in draws) for name in ("draws", "beginnings"))
+    if len(draws) < workloads and not beginnings:
+        return "unknown", SELDOM, None
+    p_value = _fisher([one["p_value"] for one in draws])
     if not beginnings:
         if not all(one["alike"] for one in draws):
-            rare = f"tokens that came less than {FEWEST} times, or after the first {DEEPEST}"
-            return "unknown", f"answers differ only in {rare}", None
+            rare = f"tokens that came less than {FEWEST} times or after the first {DEEPEST}"
+            return "unknown", f"answers differ in {rare}, or in where they end", None
         why = f"every answer to a prompt is the same on both sides ({count:,} draws)"
         return "within noise", f"{why}; a higher 'temperature' would test more", p_value
     told = f"next tokens after {beginnings:,} shared beginnings"
     if p_value < ALPHA:
         return "lossy", f"another distribution: {told} differ (p = {p_value:.2g})", p_value
-    why = f"no evidence of other {told} of {count:,} draws (p = {p_value:.2g})"
-    return "within noise", why, p_value
+    told = f"no evidence of other {told} of {count:,} draws (p = {p_value:.2g})"
+    return "within noise", told, p_value
 
 
 def _fisher(p_values: Sequence[float]) -> float:
     """Fisher's combination (1932) of the p values of different prompts."""
-    import numpy as np
-
     if len(p_values) == 1:
         return p_values[0]
-    total = np.array([-2 * sum(math.log(p) for p in p_values)])
+    import numpy as np
+
+    total = -2 * np.log(p_values).sum(keepdims=True)
     return float(np.exp(log_chi_square_tail(total, 2 * len(p_values)))[0])
 
 

@@ -62,3 +62,10 @@ def test_where_nobody_misses_waits_tell_how_little_is_known() -> None:
 def test_equal_waits_are_as_many_as_they_are(wait: float, count: int) -> None:
     """The mean of equal numbers is often off by rounding, all by the same."""
     assert effective_number(np.ones(count, bool), np.full(count, wait)) == count
+
+
+def test_a_burst_of_failures_counts_as_few_whatever_the_waits_say() -> None:
+    """Who was refused did not wait."""
+    met, waits = np.ones(2000, bool), np.random.default_rng(0).random(2000)
+    met[np.arange(2000) % 1000 < 20] = False
+    assert effective_number(met, waits) == effective_number(met) < 200

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli.gate import calibrate, compare
-from harness.core.files import write_atomic
+from harness.core.errors import UserError
+from harness.core.files import check_writable, write_atomic
 from results.history import series
 from tests.support.harness.command import call
 
@@ -53,10 +54,13 @@ def test_a_pipe_stays_a_pipe(
 ) -> None:
     """The file took the place of ``/dev/stdout`` for the whole machine."""
     os.mkfifo(pipe := tmp_path / "pipe")
-    for path in (pipe, Path("/dev/stdout")):
+    (null := tmp_path / "null").symlink_to("/dev/null")
+    for path in (pipe, null):
         assert call(monkeypatch, "compare", "a", "b", "--markdown", str(path)) == 2
         told = f"--markdown {path}: cannot be written: is a device or a pipe; expected a file"
         assert told in capsys.readouterr().err
         with pytest.raises(OSError, match="is a device or a pipe"):
             write_atomic(path, b"")
     assert pipe.is_fifo()
+    with pytest.raises(UserError, match="is a device or a pipe"):  # it only asks
+        check_writable(Path("/dev/stdout"), "--markdown")

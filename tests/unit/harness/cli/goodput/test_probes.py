@@ -172,7 +172,7 @@ def test_where_all_is_disturbed_the_search_ends_and_says_so() -> None:
 
 
 def test_where_probes_ran_out_the_line_says_what_makes_the_interval_narrower() -> None:
-    advice = "; limited by end to end; more --requests make the interval narrower"
+    advice = "; limited by end to end; more --requests or --max-probes make the interval narrower"
     short = searched(VirtualServer(), requests=100, most=5)
     assert short.first.found is not None
     assert _told(short.first).endswith(advice)

@@ -124,6 +124,11 @@ def test_a_run_of_probes_alone_has_the_one_section(tmp_path: Path) -> None:
     assert '<details class="section" open>' in section(text, "sustained")
 
 
+def test_a_search_that_was_broken_off_at_once_is_told(tmp_path: Path) -> None:
+    text = render(load(searched(tmp_path, {}, swept=())))
+    assert "was broken off before it came to an end for any system" in section(text, "verdict")
+
+
 def test_probes_of_a_broken_off_search_are_no_sweep(tmp_path: Path) -> None:
     searched(tmp_path, {})
     _, seen = without_probes(load(tmp_path))

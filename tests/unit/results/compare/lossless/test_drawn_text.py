@@ -45,8 +45,9 @@ def test_draws_that_tell_nothing_hide_no_others(turned: bool, other: dict[str, A
     ("draws", "told"),
     [
         ([None], "no prompt was asked often enough of both"),
-        ([{**ALIKE, "alike": False}], "answers differ only in tokens that came less than 5 times"),
-        ([ALIKE, {**ALIKE, "alike": False}], "answers differ only in "),
+        ([ALIKE, None], "no prompt was asked often enough of both"),
+        ([{**ALIKE, "alike": False}], "answers differ in tokens that came less than 5 times"),
+        ([ALIKE, {**ALIKE, "alike": False}], "answers differ in "),
     ],
 )
 def test_what_keeps_draws_from_a_verdict_is_said(

@@ -84,6 +84,8 @@ def test_where_no_beginning_can_be_compared_it_is_said_whether_all_answers_are_t
     assert same_distribution([(same, same), (same, [(1,)] * 30)]) == SampledTest(
         1.0, 0.0, 2, 0, 120, alike=False
     )
+    seldom = ([(3,)] * 4, [(4,)] * 4)
+    assert same_distribution([(same, same), seldom]) == SampledTest(1.0, 0.0, 1, 0, 60, alike=False)
     scattered = [(n,) for n in range(30)]
     late = [(*range(DEEPEST), n % 2) for n in range(30)]
     for differing in (scattered, late):
