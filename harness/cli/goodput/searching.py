@@ -210,9 +210,11 @@ class SystemSearch:
 
     def _idle_misses(self, slo: Slo, share: float) -> str:
         assert self._idle is not None
+        wanted = self._settings.share
+        digits = 3 if f"{share:.1%}" == f"{wanted:.1%}" else 1
         return (
-            f"even one request at a time meets the slo in {share:.1%} of the cases only "
-            f"({limited_by(self._idle.shares(slo))}); expected {self._settings.share:.1%}"
+            f"even one request at a time meets the slo in {share:.{digits}%} of the cases only "
+            f"({limited_by(self._idle.shares(slo))}); expected {wanted:.{digits}%}"
         )
 
     def _probe(self, search: RateSearch, slo: Slo, alone: IdleSystem) -> str:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from benchmarks.soundness.goodput_search import SERVICE_S, capacity
 from harness.cli.goodput.probe_lengths import IdleSystem
-from harness.cli.goodput.probing import ProbedLoad
+from harness.cli.goodput.probing import ProbedLoad, Prober
 from harness.cli.goodput.search_run import SearchedSystems, _lines, _told, tell
+from harness.cli.goodput.searching import SystemSearch
 from harness.core.errors import UserError
 from harness.core.nouns import Slo, Validity
 from results.goodput.steady import before_the_last
 from results.metrics.arrays import Floats, from_record
 from tests.support.results.make_trials import generation, record, trial
-from tests.support.results.virtual_server import VirtualServer, searched
+from tests.support.results.virtual_server import SETTINGS, SYSTEM, VirtualServer, searched
 
 TOKENS, FIXED_S, MORE_S = 512, 0.010, 0.00015
 """A step of a batch takes `FIXED_S`, and `MORE_S` for each sequence in it."""
@@ -105,6 +106,19 @@ def test_a_rate_that_held_is_told_where_the_client_is_late_above_it() -> None:
     assert _told(one.first) == f"held at 141.4/s; limited by {told}"
     assert one.plain(0.95)["low_per_s"] == 141.4
     assert one.plain(0.95)["rate_per_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("share", "told"),
+    [(0.98, "98.0% of the"), (0.9896, "98.960% of the"), (0.9504, "95.0% of the")],
+)
+def test_a_share_just_below_the_wanted_one_has_digits_enough(share: float, told: str) -> None:
+    """It was told as 99.0% where 99.0% was expected."""
+    settings = dataclasses.replace(SETTINGS, share=0.99)
+    search = SystemSearch(cast(Prober, EndlessServer()), SYSTEM, settings)
+    said = search._idle_misses(settings.slo, share)
+    assert said.startswith(f"even one request at a time meets the slo in {told} cases only")
+    assert said.endswith("expected 99.0%") != ("960" in told)
 
 
 def test_the_highest_rate_that_may_be_tried_is_tried_once() -> None:
