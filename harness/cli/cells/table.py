@@ -201,8 +201,9 @@ def _notes(
         yield f"tok/s: of answers that are labels, {LABELS}"
     if not all(map(has_objective, cells)):
         yield "goodput –: there was no objective (slo); it would be throughput"
-    if not compact and any(c["n_completed"] < SAMPLES_NEEDED["p99"] for c in cells):
-        yield f"?: fewer than {SAMPLES_NEEDED['p99']} requests, too few for a p99"
+    needed = SAMPLES_NEEDED["p99"]
+    if not compact and any((c["n_completed"] or needed) < needed for c in cells):
+        yield f"?: fewer than {needed} requests, too few for a p99"
     bounded = [c["speedup_repeats"] for c in cells if c["speedup_low"] is not None]
     if bounded and max(bounded) == 1:
         yield "[ ]: 95%, over the requests only: one repeat does not tell what the machine does"

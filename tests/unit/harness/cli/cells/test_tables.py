@@ -22,7 +22,7 @@ from results.rows import cells
 from tests.support.harness.command import call
 from tests.support.results.make_trials import record, trial
 from tests.support.results.stored_runs import answer, run_of
-from tests.unit.harness.cli.test_display import cell
+from tests.unit.harness.cli.test_display import METRICS, cell
 
 
 def some(**changes: Any) -> list[dict[str, Any]]:
@@ -208,6 +208,12 @@ def test_the_mark_of_too_few_requests_is_explained_where_it_stands(requests: int
     shown = fitted([cell(n_completed=requests)])
     marked = any(text.endswith("?") for row in shown.tables[0].rows for text in row)
     assert marked == any(note.startswith("?: ") for note in shown.notes) == (requests < 100)
+
+
+def test_a_cell_that_failed_has_no_mark_of_too_few_requests() -> None:
+    """It has no number of requests either, with which all tables of the run ended."""
+    failed = cell(n_completed=None, **{f"{name}_p50": None for name in METRICS})
+    assert not any(note.startswith("?: ") for note in fitted([failed]).notes)
 
 
 def test_one_form_at_a_time(tmp_path: Path) -> None:
