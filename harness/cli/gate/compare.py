@@ -62,10 +62,7 @@ def compare(
 ) -> None:
     """Compare two runs: exit 0 when NEW is not worse than BASE by more than its margins, 1 when it
     is, 3 when neither is shown."""
-    if against is not None and not confirm:
-        raise UserError("--against: expected --confirm beside it")
-    if update and baseline_store is None:
-        raise UserError("--update: expected --baseline-store DIR beside it")
+    _check_together(against is not None and not confirm, update and baseline_store is None)
     if record is not None or update:
         beside = {
             "--gate": gate, "--json": as_json, "--markdown": markdown, "--junit": junit,
@@ -84,6 +81,13 @@ def compare(
     _tell(decision, as_json, markdown, junit)
     if code := EXIT_CODES[decision.verdict]:
         raise typer.Exit(code)
+
+
+def _check_together(lacks_confirm: bool, lacks_store: bool) -> None:
+    if lacks_confirm:
+        raise UserError("--against: expected --confirm beside it")
+    if lacks_store:
+        raise UserError("--update: expected --baseline-store DIR beside it")
 
 
 def _check_alone(only: str, beside: Mapping[str, object]) -> None:
