@@ -113,20 +113,7 @@ class SearchedGoodput:
                 {"scale": scale, **_rates(found), "limit": found.limit, "ended": found.ended}
                 for scale, found in sorted(self.scales.items())
             ],
-            "probes": [
-                {
-                    "rate": p.asked,
-                    "rate_came_about": p.rate,
-                    "share": p.share,
-                    **dict(
-                        zip(
-                            ("low", "high"), share_interval(p.met, confidence, p.waits), strict=True
-                        )
-                    ),
-                    "judged": len(p.met),
-                }
-                for p in one.probes
-            ],
+            "probes": [_told_probe(probe, confidence) for probe in one.probes],
         }
 
 
@@ -280,6 +267,18 @@ class SystemSearch:
                 f"missed at {high:g}/s, the lowest rate tried ({limit}); more --max-probes may find"
             )
         return limit
+
+
+def _told_probe(probe: Probe, confidence: float) -> dict[str, float]:
+    low, high = share_interval(probe.met, confidence, probe.waits)
+    return {
+        "rate": probe.asked,
+        "rate_came_about": probe.rate,
+        "share": probe.share,
+        "low": low,
+        "high": high,
+        "judged": len(probe.met),
+    }
 
 
 def _rates(one: FoundGoodput) -> dict[str, float | None]:
