@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import importlib.metadata
 import itertools
@@ -157,6 +158,7 @@ def script_hash(script: str) -> str:
     return "sha256-" + base64.b64encode(digest).decode()
 
 
+@functools.cache
 def template(name: str) -> jinja2.Template:
     """One of the pages, which escapes what is put into it."""
     import jinja2
