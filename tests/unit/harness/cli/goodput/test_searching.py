@@ -97,6 +97,11 @@ def test_what_a_narrower_objective_held_a_wider_one_holds_at_least() -> None:
     assert one.plain(0.95)["scales"][0]["low_per_s"] == one.first.held
 
 
+def test_the_next_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(SearchedSystems(Path("a b"), [searched(VirtualServer(late_from=20))], {}), as_json=False)
+    assert capsys.readouterr().out.endswith("next: decodebench report 'a b'\n")
+
+
 def test_a_client_that_is_late_is_no_saturated_server() -> None:
     one = searched(VirtualServer(late_from=0.01 / SERVICE_S))
     assert (one.first.found, one.first.held) == (None, None)
