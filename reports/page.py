@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import importlib.metadata
 import itertools
@@ -116,7 +117,8 @@ def render(
         "larger": next((one.id for one in made if one.id == stored_sizes.ID), None),
         "larger_at": stored_sizes.on_larger(seen),
         "svg": lambda panel, of: draw(panel, f"{of}{next(numbers[of])}-"),
-        "contents": _contents(made),
+        "contents": _contents(made, bool(seen.cells)),
+        "answers_due": bool(seen.cells),
         "requests": blocks,
         "request_data": script_json(data),
         **_behind(run, seen, made, blocks, told),
@@ -156,6 +158,7 @@ def script_hash(script: str) -> str:
     return "sha256-" + base64.b64encode(digest).decode()
 
 
+@functools.cache
 def template(name: str) -> jinja2.Template:
     """One of the pages, which escapes what is put into it."""
     import jinja2
@@ -217,10 +220,11 @@ def _about(run: Run, words: Mapping[str, Any]) -> str:
     return json.dumps({**plain, "started": started[:16].replace("T", " "), "choices": chosen})
 
 
-def _contents(made: Sequence[Section]) -> list[tuple[str, str]]:
+def _contents(made: Sequence[Section], answers_due: bool) -> list[tuple[str, str]]:
     own = [(section.id, section.short or section.title) for section in made]
+    answers = [("requests", "Answers")] if answers_due else []
     last = [("environment", "Environment"), ("definitions", "Definitions")]
-    return [("verdict", "Verdict"), *own, ("requests", "Answers"), *last]
+    return [("verdict", "Verdict"), *own, *answers, *last]
 
 
 def _margins(run: Run, seen: Overview, place: tuple[str, str]) -> dict[tuple[str, int], float]:

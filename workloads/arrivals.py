@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,10 @@ MOST_SECONDS = 1e11
 """Of a trace's times: seconds since 1970 are 2e9, milliseconds 2e12."""
 
 
-def arrival_times(load: Load, count: int, seed: int, budget: Budget | None = None) -> list[float]:
+Seed = int | Sequence[int]
+
+
+def arrival_times(load: Load, count: int, seed: Seed, budget: Budget | None = None) -> list[float]:
     """Arrival times of `count` requests, ascending.
 
     * closed, and prompts asked for their answers' sake: all 0; the load loop submits when a slot is
@@ -52,7 +55,7 @@ def arrival_times(load: Load, count: int, seed: int, budget: Budget | None = Non
 
 
 def times_within(
-    load: Load, duration_s: float, seed: int, budget: Budget | None = None
+    load: Load, duration_s: float, seed: Seed, budget: Budget | None = None
 ) -> list[float]:
     """Arrival times of an open load from 0 up to, but without, `duration_s` seconds, ascending: the
     first of those that `arrival_times` gives.
@@ -70,13 +73,19 @@ def times_within(
 
 def of_trial(trial: Trial) -> list[float]:
     """The arrival times of a trial: of its requests, or of those that its duration holds. Raises
-    `UserError` as `arrival_times`."""
+    `UserError` as `arrival_times`.
+
+    Each repeat has a draw of its own, the same for all systems: neighbours wait in the same queue,
+    so that what one draw says of two systems varies with the draw, and only other draws show by
+    how much.
+    """
+    seed = (trial.seed, trial.repeat)
     if trial.duration_s is not None and trial.load.is_open:
-        return times_within(trial.load, trial.duration_s, trial.seed)
-    return arrival_times(trial.load, trial.requests, trial.seed)
+        return times_within(trial.load, trial.duration_s, seed)
+    return arrival_times(trial.load, trial.requests, seed)
 
 
-def _random_times(rate: float, shape: float, count: int, seed: int) -> list[float]:
+def _random_times(rate: float, shape: float, count: int, seed: Seed) -> list[float]:
     import numpy as np
 
     gaps = np.random.Generator(np.random.PCG64(seed)).standard_gamma(shape, size=max(count - 1, 0))

@@ -8,6 +8,11 @@ normal: of requests (the same in all repeats), of repeats (a machine that drifts
 same for all requests) and of single measurements. `--seeds` independent batches of `--experiments`
 each give the share that holds the truth, its binomial standard error, and the least and greatest
 batch. The table is what docs/metrics.md has.
+
+`--queue` asks for the intervals of "first token" and "whole answer" in an open load
+(`results.compare.rivals`): requests wait for one server, which the second system keeps busy for 15%
+less time, over four repeats; `--requests` and the load vary. Beside arrivals as trials have them
+(`workloads.arrivals.of_trial`), a draw in each repeat, those of one draw for all repeats.
 """
 
 from __future__ import annotations
@@ -18,12 +23,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.core.nouns import Load
+from results.compare.intervals.several import pooled_ratio
+from results.compare.rivals import RequestTimes, rival_effects
 from results.compare.stats import speedup_interval
+from results.metrics.arrays import Floats
+from workloads.arrivals import arrival_times
 
 TRUTH = math.log(1.5)
 SPREAD = 0.2
 """Of log ratios: a factor of 1.22 either way. Coverage depends on the parts' ratios only."""
 REPEATS = (1, 2, 3, 5, 10)
+UTILISATIONS, QUEUED_REPEATS = (0.5, 0.8, 0.95), 4
+FIRST, QUICKER, DRIFT = 0.2, 0.85, 0.01
 
 
 class Parts(NamedTuple):
@@ -62,13 +74,66 @@ def coverage(parts: Parts, repeats: int, requests: int, experiments: int, seed: 
     return held / experiments
 
 
+def answered(arrivals: Floats, service: Floats) -> tuple[Floats, Floats]:
+    """(n,) seconds to the first token, a fifth into the service, and to the answer's end: one
+    server, first come, first served."""
+    free, started = 0.0, np.empty(len(arrivals))
+    for place, arrival in enumerate(arrivals):
+        started[place] = max(free, arrival)
+        free = started[place] + service[place]
+    waited = started - arrivals
+    return waited + FIRST * service, waited + service
+
+
+def queued(load: Load, requests: int, seed: int, *, anew: bool) -> list[tuple[float, float, float]]:
+    """Ratio, low and high of the times to the first token and of whole answers."""
+    chance = np.random.default_rng([seed, requests])
+    service = chance.gamma(4, 0.25, requests)
+    names = [str(place) for place in range(requests)]
+    sides: list[list[dict[int, RequestTimes]]] = [[{}, {}], [{}, {}]]
+    for repeat in range(QUEUED_REPEATS):
+        times = np.array(arrival_times(load, requests, (seed, repeat if anew else 0)))
+        for side, pace in enumerate((1.0, QUICKER)):
+            drift = chance.normal(0, DRIFT) + chance.normal(0, 2 * DRIFT, requests)
+            for kind, seconds in enumerate(answered(times, pace * service * np.exp(drift))):
+                sides[kind][side][repeat] = RequestTimes(names, seconds)
+    found = []
+    for reference, ours in sides:
+        effects = rival_effects(ours, reference, "prompts")
+        assert effects is not None
+        ratio = pooled_ratio([effects])
+        assert ratio is not None
+        found.append(ratio)
+    return found
+
+
+def print_queued(requests: int, experiments: int) -> None:
+    """Print how often the intervals of an open load hold the truth, as Markdown."""
+    print("| load | arrivals | first token | whole answer |")
+    print("|---|---|---|---|")
+    for utilisation in UTILISATIONS:
+        load = Load("poisson", rate=utilisation)
+        for anew in (True, False):
+            found = [queued(load, requests, seed, anew=anew) for seed in range(experiments)]
+            shown = []
+            for kind in zip(*found, strict=True):
+                ratio, low, high = np.array(kind).T
+                truth = math.exp(np.log(ratio).mean())
+                held = float(((low <= truth) & (truth <= high)).mean())
+                width = float(np.median(high / low))
+                shown.append(f"{cell([held], experiments)} of {truth:.2f}, width {width:.2f}")
+            how = "in each repeat" if anew else "one for all"
+            print(f"| {utilisation:.0%} | {how} | {' | '.join(shown)} |", flush=True)
+
+
 def cell(shares: list[float], experiments: int) -> str:
     """``83% ± 1 (81 to 84)``: all batches, binomial standard error, least and greatest batch."""
     mean = sum(shares) / len(shares)
     error = math.sqrt(mean * (1 - mean) / (experiments * len(shares)))
     digits = 1 if mean > 0.99 else 0
     low, high = (f"{100 * share:.{digits}f}" for share in (min(shares), max(shares)))
-    return f"{mean:.{digits}%} ± {100 * error:.1f} ({low} to {high})"
+    batches = f" ({low} to {high})" if len(shares) > 1 else ""
+    return f"{mean:.{digits}%} ± {100 * error:.1f}{batches}"
 
 
 def main() -> None:
@@ -77,7 +142,11 @@ def main() -> None:
     parser.add_argument("--experiments", type=int, default=400, help="of each batch")
     parser.add_argument("--seeds", type=int, default=5, help="batches")
     parser.add_argument("--requests", type=int, default=64)
+    parser.add_argument("--queue", action="store_true", help="of an open load's latencies instead")
     asked = parser.parse_args()
+    if asked.queue:
+        print_queued(asked.requests, asked.experiments)
+        return
     heads = [f"{n} repeat{'s' * (n > 1)}" for n in REPEATS]
     print(f"| where the spread comes from | {' | '.join(heads)} |")
     print("|---" * (len(REPEATS) + 1) + "|")

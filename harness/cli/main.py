@@ -7,8 +7,6 @@ Exit codes: 0 done, 1 gate failed, 2 bad input, 3 gate inconclusive, 4 some tria
 from __future__ import annotations
 
 import contextlib
-import io
-import os
 import sys
 import traceback
 from pathlib import Path
@@ -39,6 +37,7 @@ from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
 from harness.core.errors import SOME_FAILED, UserError, nearest
 from harness.core.processes.gpus import number_by_bus
+from harness.core.processes.terminal import drop_output, open_streams, stop_with_terminal
 
 GATE_FAILED = 1
 BAD_INPUT = 2
@@ -220,15 +219,13 @@ arrange(app)
 
 def main() -> None:
     """Entry point of the console script: errors become one line and an exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a locale without the table's characters
+    open_streams()
+    stop_with_terminal()
     number_by_bus()
     sys.argv[1:] = [_at_home(argument) for argument in sys.argv[1:]]
     try:
         code = app(standalone_mode=False) or 0
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except SystemExit as stop:
         # typer and rich end with 1 when a pipe is closed, which here means that a gate failed
         code = READER_GONE if stop.code == 1 else stop.code
@@ -242,10 +239,10 @@ def main() -> None:
             sys.exit(BAD_INPUT)
         _fail(f"{message.replace(chr(10), ' ')}{_help_of(error)}", BAD_INPUT)
     except BrokenPipeError:
-        _drop_output()
+        drop_output()
         sys.exit(READER_GONE)
     except OSError as error:
-        _drop_output()
+        drop_output()
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}", BAD_INPUT)
     except Exception:
@@ -274,12 +271,6 @@ def _help_of(error: Exception) -> str:
         names.insert(0, context.info_name)
         context = context.parent
     return f" See 'decodebench {' '.join(names)} --help'."
-
-
-def _drop_output() -> None:
-    """What is still to be written goes nowhere, so that the interpreter's end does not complain."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> None:

@@ -1,12 +1,14 @@
-"""Bad input, what cannot be reached, and the nearest name to one that is not there; and which bad
-input is another machine's to refuse."""
+"""Bad input, what cannot be reached, and the nearest name to one that is not there; which bad input
+is another machine's to refuse; and how a path is told that a user types again."""
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import shlex
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
+from pathlib import Path
 
 SOME_FAILED = 4
 """Exit code: some trials failed, and what came of the others is there."""
@@ -35,6 +37,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return "expected one of: " + ", ".join(options)
+
+
+def as_argument(path: Path) -> str:
+    """As it stands in a shell's command: quoted, and no option where its name begins with "-"."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def of_memory(error: BaseException) -> bool:

@@ -30,8 +30,9 @@ def remarks(found: History) -> Iterator[str]:
     if short := found.short:
         longest = max(len(one.points) for one in short)
         yield (
-            f"{len(short)} of {counted(len(found.series), 'series', 'series')} cannot show a "
-            f"change: at this significance it takes {found.fewest} runs, the longest has {longest}"
+            f"{len(short)} of {counted(len(found.series), 'series', 'series')} may miss a change: "
+            f"at this significance even a clear step is sure to be found from {found.fewest} runs "
+            f"on, the longest has {longest}"
         )
 
 

@@ -130,7 +130,7 @@ class History:
 
     @property
     def short(self) -> list[MetricSeries]:
-        """The series in which no change can be seen now."""
+        """The series that are too short for a clear step to be found for certain."""
         least = fewest_points(self.level)
         return [one for one in self.series if len(one.points) < least]
 

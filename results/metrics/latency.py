@@ -177,6 +177,12 @@ def scaled(slo: Slo, scale: float) -> Slo:
     return Slo(**{name: None if bound is None else bound * scale for name, bound in bounds})
 
 
+def is_within(one: Slo, other: Slo) -> bool:
+    """Whether who meets `one` meets `other` too: no bound of the other is narrower."""
+    bounds = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
+    return all(theirs is None or (own is not None and own <= theirs) for own, theirs in bounds)
+
+
 def goodput_req_per_s(requests: RequestArrays, slo: Slo) -> float | None:
     """Requests that meet the objective / (last commit - first submit)."""
     seconds = window_s(requests)

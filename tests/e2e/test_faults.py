@@ -84,16 +84,20 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def heed_interrupts() -> None:
-    """A test run in the background of a shell ignores SIGINT, and children inherit that."""
+    """A test run in the background of a shell ignores them, and children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def test_an_interrupted_run_is_finished_by_the_same_command(tmp_path: Path, model: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGHUP])
+def test_an_interrupted_run_is_finished_by_the_same_command(
+    how: signal.Signals, tmp_path: Path, model: Path
+) -> None:
     write(tmp_path, model, backends=[{**SCRIPTED, "ttft_s": 0.2}], repeats=REPEATS)
     command = ("run", "e.yaml", "--out", "run", "--again-share", "0")  # a disturbed one stays
     process = start(tmp_path, *command, prepare=heed_interrupts)
     wait_for(lambda: (tmp_path / "run/trials").is_dir() and len(stored(tmp_path)) >= 1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     output, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
     told = own_errors(errors)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
@@ -22,7 +21,7 @@ from harness.cli.pins import OlderTrials, Pins
 from harness.cli.progress import SweepDisplay, warn_of_others
 from harness.cli.session import open_session
 from harness.core.closure import ROOT
-from harness.core.errors import UserError
+from harness.core.errors import UserError, as_argument
 from harness.core.files import only_writer
 from harness.core.nouns import Trial
 from harness.experiment.config import Experiment
@@ -152,5 +151,5 @@ def tell(result: SweepResult, directory: Path, to: TextIO) -> None:
 
 def next_command(directory: Path) -> str:
     """What to do with a paired run."""
-    base, new = (shlex.quote(str(directory / name)) for name in (BASE, NEW))
+    base, new = (as_argument(directory / name) for name in (BASE, NEW))
     return f"next: decodebench compare {base} {new}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from harness.cli import display
 from harness.cli.cells.show import warn_of_damage
 from harness.cli.cells.values import doubts
-from harness.core.errors import UserError
+from harness.core.errors import UserError, as_argument
 from harness.core.nouns import SAMPLES_NEEDED
 from harness.measure.sweep import SweepResult
 
@@ -33,7 +32,7 @@ def tell_results(directory: Path) -> None:
         display.print_run(stored, found, width)
         for line in unsound(found):
             print(line if width is None else textwrap.fill(line, width, subsequent_indent="    "))
-    place = shlex.quote(str(directory))
+    place = as_argument(directory)
     print(f"next: decodebench report {place}   (the page; again: decodebench show {place})")
 
 

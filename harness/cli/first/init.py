@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.core.errors import UserError
+from harness.core.errors import UserError, as_argument
 
 TEMPLATE = Path(__file__).with_name("commented.yaml")
 SUFFIXES = (".yaml", ".yml")
@@ -31,7 +30,7 @@ def init(
         raise UserError(f"init: {file}: it is there already; name another file") from None
     except OSError as error:
         raise UserError(f"init: {file}: cannot be written: {error.strerror or error}") from None
-    print(f"wrote {file}; next: decodebench run {shlex.quote(str(file))}")
+    print(f"wrote {file}; next: decodebench run {as_argument(file)}")
 
 
 def commented(file: Path) -> str:
@@ -44,7 +43,7 @@ def commented(file: Path) -> str:
         "name: NAME": yaml_text({"name": name}).strip(),
         "NAME": name,
         # in a comment, which a line break would end
-        "FILE": shlex.quote(str(file)) if str(file).isprintable() else "FILE",
+        "FILE": as_argument(file) if str(file).isprintable() else "FILE",
     }
     words = re.compile("|".join(map(re.escape, said)))
     return words.sub(lambda word: said[word[0]], TEMPLATE.read_text(encoding="utf-8"))

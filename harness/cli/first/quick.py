@@ -44,13 +44,13 @@ ADDS = ("repeats", "quality_requests")
 def quick(
     model: Annotated[str, typer.Option(help="A bundled name, a hub id or a folder.")],
     workload: Annotated[
-        str,
+        list[str],
         typer.Option(
             help="Names, by commas; NAME:SOURCE for the hub or a file; or a prompts file."
         ),
     ],
     backend: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             help="Names, by commas; by default all that run the model here. Those that speculate "
             "draft from the text on a model of your own."
@@ -79,10 +79,10 @@ def quick(
         typer.Option(help="The model's name there, where it is another and several are served."),
     ] = None,
     concurrency: Annotated[
-        str | None, typer.Option(help="Requests in flight, by commas; by default 1,8.")
+        list[str] | None, typer.Option(help="Requests in flight, by commas; by default 1,8.")
     ] = None,
     rate: Annotated[
-        str | None, typer.Option(help="Requests per second (Poisson), by commas.")
+        list[str] | None, typer.Option(help="Requests per second (Poisson), by commas.")
     ] = None,
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Rates from idle to saturation, found for each.")
@@ -102,7 +102,9 @@ def quick(
     again_share: AgainShare = 0.1,
     dry_run: Annotated[bool, typer.Option(help="Check everything, list the trials, stop.")] = False,
 ) -> None:
-    """Compare backends, and a server, on a workload, without an experiment file."""
+    """Compare backends, and a server, on a workload, without an experiment file.
+
+    What takes several by commas may stand several times instead."""
     from harness.cli import run as running
 
     told = {
@@ -122,9 +124,8 @@ def quick(
         "max_new_tokens": max_new_tokens,
         "repeats": repeats,
     }
-    experiment = _parsed(model, workload, content)
     outcome = running.run_parsed(
-        experiment,
+        _parsed(model, ",".join(workload), content),
         out=out,
         fresh=fresh,
         dry_run=dry_run,
@@ -166,7 +167,8 @@ def _name(model: str, workload: str, content: Mapping[str, Any]) -> str:
     return f"quick-{_slug(model)}-{_slug(workload)}-{digest}"
 
 
-def _parts(text: str, option: str) -> list[str]:
+def _parts(said: Sequence[str], option: str) -> list[str]:
+    text = ",".join(said)
     found = [part.strip() for part in text.split(",")]
     if not all(found):
         raise UserError(f"{WHERE}: {option}: expected names or numbers by commas, got '{text}'")
@@ -174,10 +176,10 @@ def _parts(text: str, option: str) -> list[str]:
 
 
 def _backends(
-    names: str | None, url: str | None, told: Mapping[str, str | None]
+    names: Sequence[str] | None, url: str | None, told: Mapping[str, str | None]
 ) -> Iterator[dict[str, Any]]:
     """`told`: by the keys of `OF_SERVERS`, what is said of the one at `url`."""
-    for name in _parts(names, "--backend") if names is not None else ():
+    for name in _parts(names, "--backend") if names else ():
         if name != "http":
             yield {"name": name}
         elif url is None:
@@ -210,23 +212,25 @@ def _workload(text: str) -> str | dict[str, str]:
     return {"name": name, "source": source} if colon else name
 
 
-def _loads(concurrency: str | None, rate: str | None, sweep: bool) -> Iterator[dict[str, Any]]:
-    if concurrency is None and rate is None and not sweep:
-        concurrency = "1,8"
+def _loads(
+    concurrency: Sequence[str] | None, rate: Sequence[str] | None, sweep: bool
+) -> Iterator[dict[str, Any]]:
+    if not (concurrency or rate or sweep):
+        concurrency = ("1,8",)
     if sweep:
         yield {"kind": "sweep"}
-    if concurrency is not None:
+    if concurrency:
         yield {"kind": "closed", "concurrency": _numbers(concurrency, "--concurrency", int)}
-    if rate is not None:
+    if rate:
         yield {"kind": "poisson", "rate": _numbers(rate, "--rate", float)}
 
 
-def _numbers(text: str, option: str, kind: type[int] | type[float]) -> list[Any]:
+def _numbers(said: Sequence[str], option: str, kind: type[int] | type[float]) -> list[Any]:
     try:
-        return [kind(part) for part in _parts(text, option)]
+        return [kind(part) for part in _parts(said, option)]
     except ValueError:
-        what = "whole numbers" if kind is int else "numbers"
-        raise UserError(f"{WHERE}: {option}: expected {what} by commas, got '{text}'") from None
+        what, got = "whole numbers" if kind is int else "numbers", ",".join(said)
+        raise UserError(f"{WHERE}: {option}: expected {what} by commas, got '{got}'") from None
 
 
 def _all_that_run(model: str, workload: str | dict[str, str]) -> list[dict[str, Any]]:

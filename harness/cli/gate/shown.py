@@ -140,5 +140,4 @@ def _table(title: str) -> Table:
 def _print(table: Table) -> None:
     from rich.console import Console
 
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    Console(width=None if is_terminal else WIDTH, markup=False).print(table)
+    Console(width=None if sys.stdout.isatty() else WIDTH, markup=False).print(table)

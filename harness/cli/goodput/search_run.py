@@ -27,7 +27,7 @@ from harness.cli.goodput.searching import (
 )
 from harness.cli.progress import SweepDisplay, warn_of_others
 from harness.cli.repeats.only import named_by, one_load
-from harness.core.errors import UserError, nearest
+from harness.core.errors import UserError, as_argument, nearest
 from harness.core.files import only_writer
 from harness.core.nouns import Slo
 from harness.experiment.config import Experiment, load_experiment
@@ -109,7 +109,9 @@ def tell(done: SearchedSystems, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(done.answer, allow_nan=False))
     else:
-        print(f"goodput: {done.folder / ANSWER}; next: decodebench report {done.folder}")
+        print(
+            f"goodput: {done.folder / ANSWER}; next: decodebench report {as_argument(done.folder)}"
+        )
     if not done.failed and all(one.first.sustained is None for one in done.found):
         raise UserError(
             "; ".join(f"{one.system.label()}: {_told(one.first)}" for one in done.found)

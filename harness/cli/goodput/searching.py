@@ -124,6 +124,8 @@ class SystemSearch:
     def __init__(self, prober: Prober, system: ProbedSystem, settings: SearchSettings) -> None:
         self._prober, self._system, self._settings = prober, system, settings
         self._loads: list[tuple[float, ProbedLoad]] = []
+        self._held: list[tuple[Slo, float]] = []
+        """What was searched for before, and the highest rate asked for that held."""
         self._ceiling, self._needs, self._number = math.inf, "", 0
         self._error: FailedProbeError | RefusedProbeError | None = None
         self._idle = self._run(
@@ -186,13 +188,17 @@ class SystemSearch:
         before = len(self._loads)
         ended = self._probe(search, slo, alone)
         ended = ended or ("narrow enough" if search.is_narrow else USED_UP)
+        own = search.bracket()[0]
+        # who meets an objective meets a wider one
+        held = max([own or 0.0, *(rate for one, rate in self._held if latency.is_within(one, slo))])
+        self._held += [(slo, held)] if held else []
         return FoundGoodput(
             search.probes,
             search.found(),
             self._limit(search, slo, ended),
             ended,
             sum(load.is_disturbed for _, load in known + self._loads[before:]),
-            search.bracket()[0],
+            held or None,
         )
 
     def _idle_misses(self, slo: Slo, share: float) -> str:
@@ -211,16 +217,16 @@ class SystemSearch:
         longest, late, disturbed = alone.highest_rate(most, slo), 0, 0.0
         self._ceiling = math.inf
         while (rate := search.next_rate()) is not None:
-            held = search.bracket()[0]
-            if search.probes and rate < 1 / (IDLE * alone.e2e_s) and held is None:
+            held, idle = search.bracket()[0], 1 / (IDLE * alone.e2e_s)
+            if search.probes and rate < idle and held is None:
                 return IDLE_MISSES
             if rate > longest > max((one.asked for one in search.probes), default=0.0):
                 rate = longest  # the highest that may be tried
-            if held and rate >= self._ceiling:
-                if self._ceiling < LATE_NEAR * held:
+            if _asked(rate) >= self._ceiling:
+                if self._ceiling < (LATE_NEAR * held if held else idle):
                     return LATE
-                rate = math.sqrt(held * self._ceiling)
-            rate = float(f"{rate:.4g}")
+                rate = math.sqrt(held * self._ceiling) if held else self._ceiling / 2
+            rate = _asked(rate)
             self._number += 1
             requests = alone.enough_requests(rate, slo, settings.requests)
             if requests > most:
@@ -236,8 +242,6 @@ class SystemSearch:
                 late += 1
                 if late >= MOST_LATE:
                     self._ceiling, late = rate, 0
-                    if held is None:
-                        return LATE
                 continue
             late = 0
             probe = probed.probe(rate, slo)
@@ -267,6 +271,11 @@ class SystemSearch:
                 f"missed at {high:g}/s, the lowest rate tried ({limit}); more --max-probes may find"
             )
         return limit
+
+
+def _asked(rate: float) -> float:
+    """Of four digits."""
+    return float(f"{rate:.4g}")
 
 
 def _told_probe(probe: Probe, confidence: float) -> dict[str, float]:

@@ -251,7 +251,7 @@ def test_series_that_ended_do_not_make_it_take_more_runs(tmp_path: Path) -> None
     found = history([folder])
     assert (len(found.series), found.fewest) == (12, 12)
     (told,) = remarks(found)
-    assert told.endswith("it takes 12 runs, the longest has 2"), "of those that are short"
+    assert told.endswith("from 12 runs on, the longest has 2"), "of those that are short"
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,46 @@ def test_each_objective_asks_what_the_answers_are_worth_at_its_own_rate() -> Non
     assert wide["limit"].endswith("expected 0.8")
 
 
-def test_a_client_that_is_late_is_no_saturated_server() -> None:
-    one = searched(VirtualServer(late_from=0.3 / SERVICE_S))
+def test_where_the_client_is_late_at_first_lower_rates_are_tried() -> None:
+    late_from = 0.3 / SERVICE_S
+    one = searched(VirtualServer(late_from=late_from))
     assert one.first.found is None
+    assert one.first.ended == "the client was late"
+    assert one.first.held is not None
+    assert late_from / 1.3 < one.first.held < late_from
+    assert _told(one.first).startswith(f"held at {one.first.held:g}/s; limited by the client")
+
+
+def test_what_a_narrower_objective_held_a_wider_one_holds_at_least() -> None:
+    settings: dict[str, Any] = {"slo": Slo(e2e_ms=200), "requests": 100}
+    alone = VirtualServer()
+    searched(alone, **settings)
+
+    class Later(VirtualServer):
+        """The client is late from the end of the first search on."""
+
+        def run(self, asked: Any) -> ProbedLoad:
+            if len(self.asked) == len(alone.asked):
+                self._late_from = 0.01
+            return super().run(asked)
+
+    one = searched(Later(), scales=(8.0,), **settings)
+    wide = one.scales[8.0]
+    assert wide.probes == [], "those of the first are too short for it"
+    assert one.first.found is not None
+    assert (wide.found, wide.ended) == (None, "the client was late")
+    assert wide.held == one.first.held is not None
+    assert one.plain(0.95)["scales"][0]["low_per_s"] == one.first.held
+
+
+def test_the_next_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(SearchedSystems(Path("a b"), [searched(VirtualServer(late_from=20))], {}), as_json=False)
+    assert capsys.readouterr().out.endswith("next: decodebench report 'a b'\n")
+
+
+def test_a_client_that_is_late_is_no_saturated_server() -> None:
+    one = searched(VirtualServer(late_from=0.01 / SERVICE_S))
+    assert (one.first.found, one.first.held) == (None, None)
     assert one.first.ended == "the client was late"
     assert one.first.limit.startswith("the client, which was late at ")
     with pytest.raises(UserError, match=r"^made up, gsm8k: no rate found: limited by the client, "):

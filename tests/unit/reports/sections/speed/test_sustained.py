@@ -117,7 +117,8 @@ def test_probes_change_nothing_else_on_the_page(tmp_path: Path) -> None:
 def test_a_run_of_probes_alone_has_the_one_section(tmp_path: Path) -> None:
     text = render(load(searched(tmp_path, APART, swept=())))
     ids = re.findall(r'<section id="([^"]+)"', text)
-    assert ids == ["verdict", "sustained", "requests", "environment", "definitions"]
+    assert ids == ["verdict", "sustained", "environment", "definitions"]
+    assert "#requests" not in text
     verdict = section(text, "verdict")
     assert "sustained more than vllm (4.00/s [3.50, 4.50])." in verdict
     assert "searched for the highest sustained rates" in verdict
