@@ -12,7 +12,9 @@ from reports.collect import Samples
 from reports.numbers import counted, significant
 from reports.tables import QUALITY
 from reports.variants import Variant
-from results.compare.judged import Judgement, PairedScores, paired
+from results.compare.judged import Judgement, PairedScores, paired, would_settle
+
+_ORDER: Sequence[Judgement] = ("worse", "too few", "as good", "nothing to lose")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,9 @@ class AnswerQuality:
 
     @property
     def judgement(self) -> Judgement:
-        """Worse where one task is; as good where all are."""
+        """Worse where one task is; as good where all are on which there is something to lose."""
         found = {task.judgement for task in self.tasks}
-        return "worse" if "worse" in found else "too few" if "too few" in found else "as good"
+        return next(one for one in _ORDER if one in found)
 
     @property
     def is_good(self) -> bool:
@@ -72,18 +74,19 @@ class AnswerQuality:
             return f"as good as the reference's {within}{on}{self._unjudged}"
         if self.judgement == "worse":
             return f"worse than the reference's: {changes}{self._unjudged}"
-        needed = max(task.pair.needed for task in here)
+        if self.judgement == "nothing to lose":
+            return f"not to be judged ({_nothing_to_lose(here)}): {changes}{self._unjudged}"
         least = min(task.pair.prompts for task in here)
         return (
-            f"not to be judged on {counted(least, 'prompt')} (about {needed:,} would settle it): "
-            f"{changes}{self._unjudged}"
+            f"not to be judged on {counted(least, 'prompt')} "
+            f"({would_settle([task.pair for task in here])}): {changes}{self._unjudged}"
         )
 
     @property
     def short(self) -> str:
         """`words`, of several tasks that are not as good with the most changed one alone."""
         here = [task for task in self.tasks if task.judgement == self.judgement]
-        if self.judgement == "as good" or len(here) < 2:
+        if self.judgement in ("as good", "nothing to lose") or len(here) < 2:
             return self.words
         most = min(here, key=lambda task: task.pair.own - task.pair.reference)
         on = f"{len(here)} of {counted(len(self.tasks), 'task')}, most of all {most.change}"
@@ -93,7 +96,18 @@ class AnswerQuality:
 
     @property
     def _unjudged(self) -> str:
-        return f", and judged by no score on {', '.join(self.unscored)}" * bool(self.unscored)
+        lost = {t.workload: t for t in self.tasks if t.judgement == "nothing to lose"}
+        told = [
+            f"{name} ({_nothing_to_lose([lost[name]])})" if name in lost else name
+            for name in self.unscored
+            if name not in lost or self.judgement != "nothing to lose"
+        ]
+        return f", and judged by no score on {', '.join(told)}" * bool(told)
+
+
+def _nothing_to_lose(tasks: Sequence[TaskQuality]) -> str:
+    most = max(task.pair.reference for task in tasks)
+    return f"the reference scores {most:.2f}: nothing to lose"
 
 
 NO_SCORES: Mapping[int, AnswerQuality] = MappingProxyType({})

@@ -1,18 +1,20 @@
 """Are answers as good as the reference's? Paired scores of the same prompts.
 
-Not worse means: not by more than a margin of a task's score, at one-sided 95%. The bound is Agresti
-and Min's for paired proportions (2005, Biometrics 61:515), a pseudo-count of one half in each of
-the four cells of right and wrong, with the mean square of the differences in the place of the
-discordant pairs' share, so that it serves scores between right and wrong too. It stays wide where
-few prompts were asked and none of them differed.
+Not worse means: not by more than a margin of a task's score, at one-sided 95%. Two tests have to
+show it. One is Tango's score test for paired proportions (1998, Statistics in Medicine 17:891),
+with the sum of the squared differences in the place of the number of discordant pairs, so that it
+serves scores between right and wrong too. The other is the exact binomial test of the net losses,
+continued between whole numbers: where prompts are only lost and hardly any is, as by a lossy
+method, no normal approximation keeps its level. Worse is shown by Agresti and Min's bound (2005,
+Biometrics 61:515), a pseudo-count of one half in each of the four cells of right and wrong.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from harness.core.names import row_id
 from harness.core.nouns import QUALITY_MARGIN, Trial, TrialRecord
@@ -23,10 +25,18 @@ from results.metrics.arrays import RequestArrays
 if TYPE_CHECKING:
     from results.run import Run
 
-_Z = 1.645
+_Z, _LEVEL = 1.645, 0.05
 _PSEUDO = 2.0
 """Pairs added in all."""
-Judgement = Literal["as good", "worse", "too few"]
+_POWER = 0.8416
+"""What is advised settles it in 4 of 5 cases: a normal variable is above minus so many of its
+standard deviations that often."""
+_FEWEST = 5
+"""Prompts that differ, from which on their share is known well enough to advise a number."""
+_MOST = 10_000_000
+Judgement = Literal["as good", "worse", "too few", "nothing to lose"]
+"""The last one where the reference scores no more than the margin: wrong answers throughout would
+be as good."""
 
 
 @dataclass(slots=True)
@@ -55,7 +65,27 @@ class PairedScores:
     prompts: int
     judgement: Judgement
     needed: int
-    """Prompts that would settle it if they went on like these; 0 where it is settled."""
+    """See `Judged`."""
+    is_least: bool = False
+
+
+class Judged(NamedTuple):
+    """What differences come to."""
+
+    judgement: Judgement
+    needed: int
+    """Prompts in all that settle it in 4 of 5 cases where quality is equal; 0 where it is settled.
+    """
+    is_least: bool
+    """Whether too few differ to tell that: then it is what would do if no further one differed."""
+
+
+def would_settle(pairs: Sequence[PairedScores]) -> str:
+    """How many prompts would settle pairs of which there are too few, as a clause."""
+    needed = max(pair.needed for pair in pairs)
+    if any(pair.is_least for pair in pairs):
+        return f"at least {needed:,} are needed"
+    return f"about {needed:,} would settle it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,43 +140,74 @@ def paired(
     if not pairs:
         return None
     count, sums = len(pairs), [sum(side) / len(pairs) for side in zip(*pairs, strict=True)]
-    judgement, needed = judge([own - reference for reference, own in pairs], margin)
-    return PairedScores(sums[0], sums[1], count, judgement, needed)
+    if sums[0] <= margin:
+        return PairedScores(sums[0], sums[1], count, "nothing to lose", 0)
+    found = judge([own - reference for reference, own in pairs], margin)
+    return PairedScores(sums[0], sums[1], count, *found)
 
 
-def judge(differences: Sequence[float], margin: float = QUALITY_MARGIN) -> tuple[Judgement, int]:
-    """Of paired differences (own score - the reference's, each from -1 to 1; at least one), and the
-    prompts that would settle it if they went on like these, 0 where it is settled."""
+def judge(differences: Sequence[float], margin: float = QUALITY_MARGIN) -> Judged:
+    """Of paired differences (own score - the reference's, each from -1 to 1; at least one)."""
     asked, total, square = len(differences), sum(differences), sum(d * d for d in differences)
     found = _judgement(asked, total, square, margin)
     if found != "too few":
-        return found, 0
-    if math.isclose(total / asked, -margin):
-        # no number settles what lies on the margin: told is what a tenth beyond it takes
-        total -= asked * max(margin, 1e-3) / 10
+        return Judged(found, 0, is_least=False)
+    differ = sum(abs(d) > 1e-9 for d in differences)
+    if differ < _FEWEST and not _is_as_good(asked, 0.0, 0.0, margin):
+        needed = _first(asked, lambda count: _is_as_good(count, total, square, margin))
+        return Judged(found, needed, is_least=True)
+    share = (square + _PSEUDO / 2) / (asked + _PSEUDO)
 
     def settles(prompts: int) -> bool:
-        times = prompts / asked
-        return _judgement(prompts, total * times, square * times, margin) != "too few"
+        # further prompts make up for none of what is lost so far, and gain nothing on average
+        low = min(total, 0.0) - _POWER * math.sqrt(share * prompts)
+        return _is_as_good(prompts, low, share * prompts, margin)
 
-    low, high = asked, 2 * asked
-    while not settles(high):
+    needed = _first(asked, settles)
+    return Judged(found, needed, is_least=needed == _MOST)
+
+
+def _first(low: int, settles: Callable[[int], bool]) -> int:
+    """The first number above `low`, at most `_MOST`, from which on it is settled."""
+    high = 2 * low
+    while high < _MOST and not settles(high):
         low, high = high, 2 * high
+    high = min(high, _MOST)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if settles(middle) else (middle, high)
-    return found, high
+    return high
 
 
 def _judgement(prompts: int, total: float, square: float, margin: float) -> Judgement:
     """Of the sums of so many differences and of their squares."""
+    if _is_as_good(prompts, total, square, margin):
+        return "as good"
     count = prompts + _PSEUDO
     mean = total / count
     variance = max((square + _PSEUDO / 2) / count - mean * mean, 0.0)
-    reach = _Z * math.sqrt(variance / count)
-    if mean - reach > -margin:
-        return "as good"
-    return "worse" if mean + reach < -margin else "too few"
+    return "worse" if mean + _Z * math.sqrt(variance / count) < -margin else "too few"
+
+
+def _is_as_good(prompts: int, total: float, square: float, margin: float) -> bool:
+    """Likewise. By Tango's test, in which the share of gains is its maximum likelihood estimate
+    where losses outweigh gains by the margin, and by the binomial test."""
+    slope = square - margin * (total + 2 * prompts)
+    gains, spread = max(square + total, 0.0) / 2, margin * (1 - margin)
+    share = (slope + math.sqrt(slope * slope + 8 * prompts * gains * spread)) / (4 * prompts)
+    if total + margin * prompts <= _Z * math.sqrt(prompts * (2 * share + spread)):
+        return False
+    return _binomial_tail(-total, prompts, margin) <= _LEVEL
+
+
+def _binomial_tail(losses: float, prompts: int, chance: float) -> float:
+    """The chance of at most so many losses, continued between whole numbers; fewer than `prompts`.
+    Nothing is left of it where gains outweigh losses by one or more."""
+    from scipy.special import betainc
+
+    if losses <= -1:
+        return 0.0
+    return float(betainc(prompts - losses, losses + 1, 1 - chance))
 
 
 def pooled_quality(run: Run, scores: Sequence[str]) -> Iterator[PooledQuality]:

@@ -100,8 +100,16 @@ def named(where: str, origin: str) -> str:
 
 
 def notes_of(decision: Decision) -> list[str]:
-    """What is to be said of single rows, a sentence each."""
-    return [f"{row.cell.label()}, {row.metric}: {row.note}" for row in decision.rows if row.note]
+    """What is to be said of single rows, a sentence each; once of rows that pass with the same."""
+    found: dict[tuple[str, int], list[GateRow]] = {}
+    for place, row in enumerate(decision.rows):
+        if row.note:
+            found.setdefault((row.note, 0 if row.verdict == "pass" else 1 + place), []).append(row)
+    return [
+        f"{rows[0].cell.label()}, {rows[0].metric}"
+        f"{f', and {len(rows) - 1} more that pass' * (len(rows) > 1)}: {note}"
+        for (note, _), rows in found.items()
+    ]
 
 
 def summary(decision: Decision) -> str:

@@ -69,6 +69,8 @@ def _rows(
 
 
 def _judged(one: PooledQuality, margin: float) -> str:
+    from results.compare.judged import would_settle
+
     pair = one.pair
     if pair is None:
         return NONE
@@ -78,4 +80,6 @@ def _judged(one: PooledQuality, margin: float) -> str:
         return f"as good, within {margin:g}"
     if pair.judgement == "worse":
         return f"worse, by over {margin:g}"
-    return f"too few; about {pair.needed:,} would settle it"
+    if pair.judgement == "nothing to lose":
+        return f"nothing to lose: the reference scores {number(pair.reference)}"
+    return f"too few; {would_settle([pair])}"

@@ -32,7 +32,12 @@ def section(seen: Overview, samples: Samples) -> Section:
 def _finding(seen: Overview, samples: Samples) -> str:
     """The score that is farthest below the reference's; without one, how far scores reach."""
     found = qualities(seen.cells, seen.variants, samples)
-    tasks = [(seen.variants[index], task) for index, own in found.items() for task in own.tasks]
+    tasks = [
+        (seen.variants[index], task)
+        for index, own in found.items()
+        for task in own.tasks
+        if task.judgement != "nothing to lose"
+    ]
     if not tasks:
         scores = [score_interval(means)[0] for means in samples.scores.values()]
         return f"Mean scores of {span(scores, significant)}." if scores else "No task scores."

@@ -46,10 +46,11 @@ class Race(NamedTuple):
 
     def judged(self, cells: Sequence[Cell], quality: AnswerQuality | None) -> AnswerQuality | None:
         """`quality` of a variant with the workloads of its `cells` on which its answers are others
-        and have no score."""
+        and have no score, or one that the reference has next to nothing of."""
         if quality is None:
             return None
-        scored = {task.workload for task in quality.tasks}
+        vain = {t.workload for t in quality.tasks if t.judgement == "nothing to lose"}
+        scored = {task.workload for task in quality.tasks} - vain
         by_task: dict[str, list[Cell]] = {}
         for cell in cells:
             if cell.is_measured and cell.task not in scored:

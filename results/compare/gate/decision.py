@@ -217,5 +217,14 @@ def _row(
         p_beyond=beyond,
         repeats=one.worse.repeats,
         verdict=one.known or verdict(within, beyond, alpha),
-        note=one.note,
+        note=one.note or _of_no_change(one),
     )
+
+
+def _of_no_change(one: Tested) -> str:
+    """What a row of scores shows that no repeat changed."""
+    if one.quantity.form != "score" or one.known or not one.is_exact or one.worse.mean:
+        return ""
+    if one.base is not None and one.base <= one.margin:
+        return "BASE scores no more than the margin: nothing to lose"
+    return "no prompt's score differs, which shows nothing of other prompts"

@@ -62,7 +62,8 @@ class GateRules:
     rules: Sequence[MarginRule]
     alpha: float = ALPHA
     """Greatest chance that a run that is worse nowhere beyond its margins fails, and that one
-    passes that is slower somewhere, or whose scores or answers are worse over a backend's cells."""
+    passes that is slower somewhere, or whose scores or answers are worse over a backend's cells.
+    Where no score or answer differs, the row passes, and is about the prompts asked alone."""
     where: str | None = None
     """The file; None for the defaults, which ask for nothing that a run does not have."""
 

@@ -11,7 +11,9 @@ with a chance of at most alpha for the whole file. What neither test shows is in
 
 Scores and equal answers are within their margin where their cell shows it, or where all cells of
 their backend together do, the cell by itself does not seem worse by more than twice the margin and
-nothing is shown against it. So for them the chance of alpha is a backend's and not a cell's.
+nothing is shown against it. So for them the chance of alpha is a backend's and not a cell's. Where
+no repeat changes any of them there is no chance, and the row passes: a gate asks whether this
+version changed on these prompts. Of other prompts that shows nothing.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from reports.collect import Samples
 from reports.variants import NamedOptions, Variant, variants
 from reports.words.quality import AnswerQuality, qualities
 from reports.words.ranking.headline import headline
+from reports.words.ranking.races import Race
 from reports.words.verdict import verdicts
 from results.compare.judged import Mean, judge
 
@@ -58,16 +59,18 @@ def judged(found: Samples) -> dict[int, AnswerQuality]:
     ("differences", "expected"),
     [
         ([0.0] * 20, "too few"),
-        ([0.0] * 100, "as good"),
+        ([0.0] * 100, "too few"),
+        ([0.0] * 149, "as good"),
         ([-1.0] * 12 + [0.0] * 28, "worse"),
         ([-1.0] * 2 + [0.0] * 18, "too few"),
+        ([-1.0] * 2, "too few"),
         ([1.0] * 8 + [0.0] * 12, "as good"),
         ([-0.1] * 100, "worse"),
         ([-0.01] * 2000, "as good"),
     ],
 )
 def test_the_test_waits_for_enough_prompts(differences: list[float], expected: str) -> None:
-    judgement, needed = judge(differences)
+    judgement, needed, _ = judge(differences)
     assert judgement == expected
     assert (needed > len(differences)) == (judgement == "too few")
 
@@ -85,7 +88,7 @@ def test_its_error_is_the_stated_one(worse: float) -> None:
 
 def test_prompts_that_would_settle_it_do() -> None:
     for differences in ([0.0] * 20, [-1.0] * 2 + [0.0] * 38):
-        judgement, needed = judge(differences)
+        judgement, needed, _ = judge(differences)
         assert judgement == "too few"
         assert judge(differences * -(-2 * needed // len(differences)))[0] != "too few"
 
@@ -117,7 +120,7 @@ def test_one_with_other_answers_as_good_may_win() -> None:
 def test_too_few_prompts_do_not_make_a_winner() -> None:
     found = headline(CELLS, [VLLM, EXACT, LOSSY], "", judged(samples(12, 12, 20)))
     assert found.startswith("exact (re-implementation) was the fastest whose answers are as good")
-    assert "Its answers are not to be judged on 20 prompts (about " in found
+    assert "Its answers are not to be judged on 20 prompts (at least 149 are needed)" in found
 
 
 def test_without_scores_only_equal_answers_win() -> None:
@@ -140,6 +143,36 @@ def test_the_verdict_names_the_cost_of_other_answers_only() -> None:
     assert "Its answers are" not in said["exact"]
 
 
+NOTHING = "not to be judged (the reference scores 0.00: nothing to lose): gsm8k exact match 0 → 0"
+
+
+def test_beside_a_reference_that_is_always_wrong_nothing_is_as_good() -> None:
+    """A method with other answers, all wrong, was the fastest."""
+    found = headline(CELLS, [VLLM, EXACT, LOSSY], "", judged(samples(0, 0, 200)))
+    assert found.startswith("exact (re-implementation) was the fastest whose answers are as good")
+    assert found.endswith(f"Its answers are {NOTHING}.")
+
+
+def test_a_task_with_nothing_to_lose_is_as_one_without_a_score() -> None:
+    """Where another task's answers are as good; and it does not hide one that is worse."""
+    found, cells = samples(300, 300, 400), [*CELLS, _on(CELLS[0], "math"), _on(CELLS[2], "math")]
+    for variant in (VLLM, LOSSY):
+        found.scores[variant.index, "math", "", "exact_match"] = scored(4, 400)
+    quality = qualities(cells, [VLLM, LOSSY], found)[LOSSY.index]
+    assert [task.judgement for task in quality.tasks] == ["as good", "nothing to lose"]
+    race = Race("vllm", [LOSSY])
+    both = race.judged([cells[2], cells[4]], quality)
+    assert both is not None
+    assert not both.is_good
+    assert both.words == (
+        "as good as the reference's within 0.02 of the score on gsm8k, and judged by no score on "
+        "math (the reference scores 0.01: nothing to lose)"
+    )
+    same = replace(cells[4], metrics={**cells[4].metrics, "consistency_ratio": 1.0})
+    assert race.has_good_answers([cells[2], same], quality), "all answers to it are the same"
+    assert replace(quality, tasks=quality.tasks[1:], unscored=["math"]).words.endswith("0.0100")
+
+
 def test_one_task_that_is_worse_is_enough() -> None:
     found = samples(300, 300, 400)
     for variant, right in ((VLLM, 390), (LOSSY, 200)):
@@ -156,7 +189,7 @@ def test_one_task_that_is_worse_is_enough() -> None:
     ("own", "told"),
     [
         (8, "worse than the reference's: gsm8k exact match 0.800 → 0.200"),
-        (32, "not to be judged on 40 prompts (about 81 would settle it): gsm8k exact match"),
+        (32, "not to be judged on 40 prompts (at least 149 are needed): gsm8k exact match"),
     ],
 )
 def test_where_no_score_judges_other_answers_is_part_of_any_price(own: int, told: str) -> None:

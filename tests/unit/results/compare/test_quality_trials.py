@@ -126,6 +126,26 @@ def test_show_has_a_table_for_each_setting(tmp_path: Path) -> None:
     assert sorted(len(table.rows) for table in tables) == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("right", "told"),
+    [
+        (0, "nothing to lose: the reference scores 0"),
+        (8, "too few; at least 149 are needed"),
+    ],
+)
+def test_show_says_why_scores_judge_nothing(tmp_path: Path, right: int, told: str) -> None:
+    load, more = Load("closed", concurrency=8), Load("quality", concurrency=8)
+    names = ("vllm", "fast")
+    run = run_of(
+        tmp_path,
+        *(scored(name, load, IDS, right) for name in names),
+        *(scored(name, more, ["q"], min(right, 1)) for name in names),
+        backends=[{"name": name} for name in names],
+    )
+    (table,) = quality_tables(run, cells(run))
+    assert [row[-1] for row in table.rows][1:] == [told]
+
+
 def test_what_is_in_flight_parts_no_answers_and_nothing_is_a_time(run: results.Run) -> None:
     rows = [row for row in summaries(run) if row["load_kind"] == "quality"]
     assert [row["backend"] for row in rows] == ["vllm", "fast"]

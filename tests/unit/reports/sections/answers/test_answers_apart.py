@@ -103,6 +103,13 @@ def test_a_pair_of_backend_and_task_is_one_whatever_was_asked_of_it(tmp_path: Pa
     assert made.finding == "No score of 1 pair of backend and task is below the reference's."
 
 
+def test_a_reference_that_is_always_wrong_shows_no_score_that_is_kept(tmp_path: Path) -> None:
+    prompts = [f"r{n}" for n in range(PROMPTS)]
+    both = (answered(name, [1, 2], prompts=prompts) for name in ("vllm", "fast"))
+    made = quality.section(*page(stored(tmp_path, *both)))
+    assert made.finding == "Mean scores of 0."
+
+
 def test_prompts_for_quality_alone_join_those_that_were_asked_alike(tmp_path: Path) -> None:
     more = answered(
         "fast", [1, 2], 1, prompts=["q0", "q1", "q2"], max_new_tokens=256,

@@ -196,7 +196,7 @@ def on_two_workloads(same: float, scored: tuple[str, ...] = ("gsm8k",)) -> Ranke
         run.add(LOSSY, 2.5, workload=workload, same=0.9 if workload == "gsm8k" else same)
     run.samples.scores.clear()
     for variant, workload in itertools.product((VLLM, LOSSY), scored):
-        scores = {f"r{i}": Mean(1.0, 1) for i in range(100)}
+        scores = {f"r{i}": Mean(1.0, 1) for i in range(150)}
         run.samples.scores[variant.index, workload, "", "exact_match"] = scores
     return run
 

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from harness.cli.gate.shown import notes_of
 from harness.core.errors import UserError
 from results.compare.gate.comparison import compare_runs
 from results.compare.gate.identity import check_allowed, identity
@@ -107,6 +108,30 @@ def test_requests_that_fail_are_no_improvement(failed: int, verdict: str) -> Non
     assert decision.verdict == verdict
     told = ["12.5% of the requests failed, 0.0% in BASE: gsm8k, closed c=8, demo: fast"]
     assert decision.missing == (told if verdict == "fail" else [])
+
+
+@pytest.mark.parametrize(
+    ("score", "note"),
+    [
+        (1.0, "no prompt's score differs, which shows nothing of other prompts"),
+        (0.0, "BASE scores no more than the margin: nothing to lose"),
+    ],
+)
+def test_scores_that_no_repeat_changes_are_of_these_prompts_alone(score: float, note: str) -> None:
+    rules = GateRules((MarginRule("quality", 0.01),))
+    scores = {"exact_match": np.full(8, score)}
+    ids, answers = [f"r{n}" for n in range(8)], np.arange(8) + 10
+    base = everywhere(a_run(), values=scores, ids=ids, answers=answers)
+    both = joined("BASE", [base, everywhere(base, cell=cell("b"))])
+    decision = compare_runs(both, both, rules)
+    assert [(row.verdict, row.note) for row in decision.rows] == [("pass", note)] * 2
+    assert notes_of(decision) == [
+        f"gsm8k, closed c=8, demo: fast, exact_match, and 1 more that pass: {note}"
+    ]
+    for differing in (1, 8):
+        others = {"exact_match": np.array([1.0 - score] * differing + [score] * (8 - differing))}
+        other = compare_runs(base, everywhere(base, values=others), rules)
+        assert [row.note for row in other.rows] == [""]
 
 
 def test_times_of_a_step_are_measured_by_the_clock() -> None:
