@@ -54,26 +54,29 @@ class LaneSimulation:
         self.decisions, self.times = decisions, times
         self._limit_ms, self._slow = limit_ms, slow or {}
         self._clients = arrivals if isinstance(arrivals, int) else None
-        self._arrivals: list[float] = [] if isinstance(arrivals, int) else list(arrivals)
         self._count, self._next = len(decisions), 0
         self.depth: list[int] = decisions.depths(layout.cuts).tolist()
         self._own_depth: dict[str, list[int]] = {
-            kind: decisions.depths(cuts).tolist() for kind, cuts in layout.own_cuts.items()
+            kind: decisions.depths(cuts).tolist()
+            for kind, cuts in layout.own_cuts.items()
+            if len(layout.own_cuts) > 1
         }
-        self._asked = [0.0] * self._count
+        self._asked = [0.0] * self._count if isinstance(arrivals, int) else list(arrivals)
         self._answered = [NEVER] * self._count
         self._events: list[tuple[float, int, Any, Any]] = []
         self._order = itertools.count()
-        self._expected = self.inside = 0
+        self._coming: tuple[float, int] | None = None
+        self.inside = 0
         self.batches = self.inputs = 0
 
     def run(self) -> Served:
         """Until every request has its answer."""
         self._begin()
         events = self._events
-        while True:
-            if not self.inside + self._expected and not self._flush_idle():
-                break
+        while self.inside or self._coming or self._flush_idle():
+            if self._coming and (not events or self._coming < events[0]):
+                self._arrive(self._coming[0])
+                continue
             self.now_ms, _, handle, what = heapq.heappop(events)
             handle(what)
         asked, answered = np.array(self._asked), np.array(self._answered)
@@ -96,13 +99,14 @@ class LaneSimulation:
         heapq.heappush(self._events, (when_ms, next(self._order), handle, what))
 
     def _expect(self) -> None:
-        if self._next < self._count:
-            self._expected = 1
-            self.at(self._arrivals[self._next], self._arrive)
+        """The next arrival, which has its place among events of one time."""
+        coming = self._next < self._count
+        self._coming = (self._asked[self._next], next(self._order)) if coming else None
 
-    def _arrive(self, _: Any) -> None:
-        self._expected = 0
-        self._ask(1)
+    def _arrive(self, now_ms: float) -> None:
+        self.now_ms, arrived = now_ms, self._next
+        self._next += 1
+        self.join(self.layout.entrance, (arrived,))
         self._expect()
 
     def _ask(self, count: int) -> None:
@@ -118,7 +122,8 @@ class LaneSimulation:
 
     def join(self, lane: Lane, requests: Sequence[int]) -> None:
         """Requests come into a lane's queue."""
-        deadlines = [self._asked[one] + self._limit_ms for one in requests]
+        asked, limit_ms = self._asked, self._limit_ms
+        deadlines = [asked[one] + limit_ms for one in requests]
         lane.queue.push(requests, deadlines, self.now_ms)
         self.serve(lane)
 
@@ -126,17 +131,16 @@ class LaneSimulation:
         """Start what is ready in a lane on the devices that are free for it."""
         while lane.idle and self.may_start(lane):
             self._start(lane.next_crew(), lane)
-        self._remind(lane)
+        if self.now_ms < lane.queue.flush_ms < lane.timer_ms:
+            self._remind(lane)
 
     def may_start(self, lane: Lane) -> bool:
         """Whether a lane's queue gives a batch now."""
         return lane.queue.ready(self.now_ms)
 
     def _remind(self, lane: Lane) -> None:
-        flush_ms = lane.queue.flush_ms
-        if self.now_ms < flush_ms < lane.timer_ms and len(lane.queue):
-            lane.timer_ms = flush_ms
-            self.at(flush_ms, self._flush, lane)
+        lane.timer_ms = lane.queue.flush_ms
+        self.at(lane.timer_ms, self._flush, lane)
 
     def _flush(self, lane: Lane) -> None:
         lane.timer_ms = NEVER
@@ -152,13 +156,17 @@ class LaneSimulation:
         device = crew.lend()
         depths = [self.depth[one] for one in requests]
         took_ms, answers = lane.work(crew.kind, requests, depths)
-        took_ms *= slowed(self._slow, device, self.now_ms)
+        if self._slow:
+            took_ms *= slowed(self._slow, device, self.now_ms)
         if answers is not None:
             self._answer_in(device, requests, answers)
         self.batches += 1
         self.inputs += len(requests)
         self.inside += 1
-        self.at(self.now_ms + took_ms, self._finish, (crew, lane, device, requests, answers))
+        batch = (crew, lane, device, requests, answers)
+        heapq.heappush(
+            self._events, (self.now_ms + took_ms, next(self._order), self._finish, batch)
+        )
         self.started(device, took_ms, lane, crew, requests)
 
     def _answer_in(self, device: str, requests: list[int], answers: list[float]) -> None:
@@ -185,12 +193,12 @@ class LaneSimulation:
         crew, lane, device, requests, answers = what
         self.inside -= 1
         crew.give_back(device)
-        depth, end = self.depth, lane.end
-        going = [one for one in requests if depth[one] > end]
-        if answers is None:
-            for one in requests:
-                if depth[one] <= end:
-                    self._answered[one] = self.now_ms
+        depth, end, going = self.depth, lane.end, list[int]()
+        for one in requests:
+            if depth[one] > end:
+                going.append(one)
+            elif answers is None:
+                self._answered[one] = self.now_ms
         lane.left += len(requests) - len(going)
         lane.passed += len(going)
         if going:
@@ -198,9 +206,12 @@ class LaneSimulation:
         if self._clients is not None and answers is None:
             self._ask(len(requests) - len(going))
         for served in crew.lanes:
+            if not served.queue.waiting:
+                continue
             while crew.free and self.may_start(served):
                 self._start(crew, served)
-            self._remind(served)
+            if self.now_ms < served.queue.flush_ms < served.timer_ms:
+                self._remind(served)
 
     def _pass_on(self, lane: Lane, crew: Crew, going: list[int]) -> None:
         after = lane.after

@@ -17,8 +17,8 @@ request is answered after its start, or None: all of them at its end."""
 class Lane:
     """A queue and the stage, up to layer `end` - 1, that its requests run. Who runs no more than
     `end` layers is answered; the others go on to `after`, over a link where `linked`. `idle` has
-    the crews with a free device, by rank; `left` and `passed` count who was answered behind it and
-    who went on."""
+    the crews with a free device, by rank, and is one for lanes of the same crews; `left` and
+    `passed` count who was answered behind it and who went on."""
 
     end: int
     queue: FusionQueue
@@ -46,9 +46,11 @@ class Crew:
     lanes: list[Lane]
     rank: int = 0
     free: list[str] = field(init=False)
+    _idle: list[dict[int, dict[Crew, None]]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.free = []
+        self._idle = [*{id(lane.idle): lane.idle for lane in self.lanes}.values()]
         for device in reversed(self.devices):
             self.give_back(device)
 
@@ -56,8 +58,8 @@ class Crew:
         """A device has nothing to do any more."""
         self.free.append(device)
         if len(self.free) == 1:
-            for lane in self.lanes:
-                lane.idle.setdefault(self.rank, {})[self] = None
+            for idle in self._idle:
+                idle.setdefault(self.rank, {})[self] = None
 
     def lane_of(self, queue: FusionQueue) -> Lane:
         """The one that a queue is before: an entrance is of its own for each kind of device."""
@@ -67,10 +69,10 @@ class Crew:
         """One of the free devices, or this one of them, which is no longer free."""
         device = self.free.pop(-1 if device is None else self.free.index(device))
         if not self.free:
-            for lane in self.lanes:
-                del lane.idle[self.rank][self]
-                if not lane.idle[self.rank]:
-                    del lane.idle[self.rank]
+            for idle in self._idle:
+                del idle[self.rank][self]
+                if not idle[self.rank]:
+                    del idle[self.rank]
         return device
 
 

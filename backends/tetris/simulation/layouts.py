@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from backends.tetris.pipeline.fusion import FusionQueue
 from backends.tetris.pipeline.stage_times import StageTimes
@@ -31,7 +31,7 @@ def pipeline(
     lanes, crews = [], []
     for place, one in enumerate(plan.stages):
         ahead = _ahead_ms(times, stages[place:])
-        work = partial(_stage_work, times, one.first, one.end)
+        work = _by_inputs(partial(_stage_ms, times, one.first, one.end))
         lanes.append(Lane(one.end, FusionQueue(batch, ahead, wait_ms if place else math.inf), work))
         count, devices = one.count, list[str]()
         while len(devices) < count:
@@ -47,7 +47,7 @@ def data_parallel(times: StageTimes, devices: Mapping[str, int], what: str) -> L
     """Each device runs whole batches through the model as `what` says, one of `DATA_PARALLEL`."""
     profile = times.profile
     slowest = max(devices, key=lambda kind: sum(profile.layer_ms[kind]))
-    work: Work = partial(DATA_PARALLEL[what], times)
+    work = DATA_PARALLEL[what](times)
     ramps = 0 if what == "plain" else len(profile.ramps_before(profile.layers))
     ahead = times.stage_ms(slowest, 0, profile.layers, profile.batch)
     ahead += ramps * profile.ramp_ms[slowest]
@@ -97,7 +97,12 @@ def regrouped_by_kind(
         entrance = Lane(first.end, waiting, first.work, idle=idle)
         lanes += [] if lanes else [entrance]
         for device in names(kind, devices[kind], numbers):
-            own = [Lane(o.end, FusionQueue(batch, o.ahead_ms, wait_ms), o.work) for o in later]
+            free: dict[int, dict[Crew, None]] = {}
+            queues = [FusionQueue(batch, one.ahead_ms, wait_ms) for one in later]
+            own = [
+                Lane(one.end, queue, one.work, idle=free)
+                for one, queue in zip(later, queues, strict=True)
+            ]
             for one, after in itertools.pairwise(own):
                 one.after = after
             lanes += own
@@ -121,7 +126,7 @@ def _segments(times: StageTimes, kind: str, cuts: Sequence[int]) -> list[_Segmen
     for first, end in reversed([*zip((0, *cuts), (*cuts, times.profile.layers), strict=True)]):
         ahead_ms += in_place_ms(times, kind, first, end, batch)
         ahead_ms += _fills_ms(times, kind, first, end, batch)
-        work = partial(_stage_work, times, first, end, in_place=True)
+        work = _by_inputs(partial(_stage_ms, times, first, end, in_place=True))
         found.append(_Segment(end, ahead_ms, work))
     return found[::-1]
 
@@ -150,63 +155,74 @@ def _fills_ms(times: StageTimes, kind: str, first: int, end: int, inputs: int) -
     return times.fill_ms(kind, first, end, gone)
 
 
-def _stage_work(
-    times: StageTimes,
-    first: int,
-    end: int,
-    kind: str,
-    requests: list[int],
-    depths: list[int],
-    *,
-    in_place: bool = False,
-) -> tuple[float, None]:
+def _by_inputs(took_ms: Callable[[str, int], float]) -> Work:
+    """A batch that takes what its inputs are many, whatever they do: reckoned once for each."""
+    known = cache(took_ms)
+
+    def work(kind: str, requests: list[int], depths: list[int]) -> tuple[float, None]:
+        return known(kind, len(requests)), None
+
+    return work
+
+
+def _stage_ms(
+    times: StageTimes, first: int, end: int, kind: str, inputs: int, *, in_place: bool = False
+) -> float:
     """A stage at its batch, with the fills that come with it."""
     alone = in_place_ms if in_place else StageTimes.stage_ms
-    inputs = len(requests)
-    filled = _fills_ms(times, kind, first, end, inputs)
-    return alone(times, kind, first, end, inputs) + filled, None
+    return alone(times, kind, first, end, inputs) + _fills_ms(times, kind, first, end, inputs)
 
 
-def _plain(
-    times: StageTimes, kind: str, requests: list[int], depths: list[int]
-) -> tuple[float, None]:
-    return times.stage_ms(kind, 0, times.profile.layers, len(requests)), None
+def _plain(times: StageTimes) -> Work:
+    return _by_inputs(lambda kind, count: times.stage_ms(kind, 0, times.profile.layers, count))
 
 
-def _shrinking(
-    times: StageTimes, kind: str, requests: list[int], depths: list[int]
-) -> tuple[float, list[float]]:
+def _shrinking(times: StageTimes) -> Work:
     """Who leaves at a ramp is answered there, and the batch goes on without it (DeeBERT's exits, by
     sequence). All ramps are asked."""
-    profile, share = times.profile, times.share
+    profile = times.profile
     ramps = set(profile.ramps_before(profile.layers))
-    layers, fill = profile.layer_ms[kind], profile.fill_ms[kind]
-    total, alive, behind = len(depths), len(depths), [times.batch_ms(kind, len(depths))]
-    leavers = [0] * (profile.layers + 1)
-    for depth in depths:
-        leavers[depth] += 1
-    for layer in range(max(depths)):
-        checked = times.ramp_ms(kind, alive) if layer + 1 in ramps else 0.0
-        filled = fill[layer] * (total - alive) / profile.batch
-        behind.append(behind[-1] + share(kind, alive) * layers[layer] + checked + filled)
-        alive -= leavers[layer + 1]
-    rest = sum(fill[max(depths) :]) * total / profile.batch
-    return behind[-1] + rest, [behind[depth] for depth in depths]
+
+    @cache
+    def steps(kind: str, alive: int) -> list[tuple[float, float]]:
+        """Each layer, and the ramp behind it."""
+        share, ramp = times.share(kind, alive), times.ramp_ms(kind, alive)
+        each = enumerate(profile.layer_ms[kind], 1)
+        return [(share * ms, ramp if place in ramps else 0.0) for place, ms in each]
+
+    def work(kind: str, requests: list[int], depths: list[int]) -> tuple[float, list[float]]:
+        fill, deepest, total = profile.fill_ms[kind], max(depths), len(depths)
+        alive, behind = total, [times.batch_ms(kind, total)]
+        leavers = [0] * (profile.layers + 1)
+        for depth in depths:
+            leavers[depth] += 1
+        for layer in range(deepest):
+            took, checked = steps(kind, alive)[layer]
+            filled = fill[layer] * (total - alive) / profile.batch
+            behind.append(behind[-1] + took + checked + filled)
+            alive -= leavers[layer + 1]
+        rest = sum(fill[deepest:]) * total / profile.batch
+        return behind[-1] + rest, [behind[depth] for depth in depths]
+
+    return work
 
 
-def _together(
-    times: StageTimes, kind: str, requests: list[int], depths: list[int]
-) -> tuple[float, None]:
+def _together(times: StageTimes) -> Work:
     """The batch leaves at the first ramp where each of its inputs has been sure at one: the
     early-exit paper's rule. All ramps up to it are asked."""
-    profile, deepest, inputs = times.profile, max(depths), len(depths)
-    ramps = len(profile.ramps_before(min(deepest + 1, profile.layers)))
-    layers = times.share(kind, inputs) * sum(profile.layer_ms[kind][:deepest])
-    rest = times.fill_ms(kind, deepest, profile.layers, inputs) + times.batch_ms(kind, inputs)
-    return layers + ramps * times.ramp_ms(kind, inputs) + rest, None
+    profile = times.profile
+
+    @cache
+    def took_ms(kind: str, deepest: int, inputs: int) -> float:
+        ramps = len(profile.ramps_before(min(deepest + 1, profile.layers)))
+        layers = times.share(kind, inputs) * sum(profile.layer_ms[kind][:deepest])
+        rest = times.fill_ms(kind, deepest, profile.layers, inputs) + times.batch_ms(kind, inputs)
+        return layers + ramps * times.ramp_ms(kind, inputs) + rest
+
+    return lambda kind, requests, depths: (took_ms(kind, max(depths), len(depths)), None)
 
 
-DATA_PARALLEL: dict[str, Callable[..., tuple[float, list[float] | None]]] = {
+DATA_PARALLEL: dict[str, Callable[[StageTimes], Work]] = {
     "plain": _plain,
     "shrinking batch": _shrinking,
     "batch rule": _together,
