@@ -44,7 +44,7 @@ LOOKED_FOR: Mapping[str, Option] = {
     "lookup_max": Option(int, 4, "ngram: most tokens that are looked for", minimum=1),
 }
 """Options of these methods alone."""
-REPLAYED = (DRAFT_MODEL, EAGLE3, MEDUSA, NGRAM)
+REPLAYED = (DRAFT_MODEL, EAGLE3, MEDUSA, NGRAM, SUFFIX)
 """Methods of which a trace tells all: how many tokens they draft, and how many of these stand."""
 OTHER_TOKENS = "use_heterogeneous_vocab"
 """The field of vLLM's SpeculativeConfig by which it drafts the tokens that both models know."""

@@ -224,6 +224,8 @@ class VllmSpeculative(VllmBackend):
             self._engine.collective_rpc(forget_answers)
         if self._replayed is not None:
             self._replayed.clear()
+            if self._learns:
+                self._replayed.watch_search()
 
     @classmethod
     def _open_source(cls, options: Mapping[str, Any]) -> TraceSource:

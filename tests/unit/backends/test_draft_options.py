@@ -126,7 +126,7 @@ def test_a_gpu_takes_every_method(method: str, monkeypatch: pytest.MonkeyPatch) 
         ({"method": "eagle", "record": True}, "'record': no trace tells of the drafts of vLLM's"),
         (
             {"method": "eagle", "replay": "demo"},
-            "expected draft_model or eagle3 or medusa or ngram",
+            "expected draft_model or eagle3 or medusa or ngram or suffix",
         ),
         (
             {"method": "ngram", "replay": "demo", "lookup_min": 1},
