@@ -20,7 +20,7 @@ REPLAY = replace(
 )
 STATES_AFTER = "states_after"
 """Layers after which an EAGLE-3 head reads states, among the options that took effect."""
-SEARCHES = ("prompt_lookup", "ngram")
+SEARCHES = ("prompt_lookup", "ngram", "suffix")
 """Methods that draft what they find in the text, which may be nothing."""
 RECORD = "'decodebench trace' writes one of a run with 'record: true'"
 

@@ -44,7 +44,7 @@ LOOKED_FOR: Mapping[str, Option] = {
     "lookup_max": Option(int, 4, "ngram: most tokens that are looked for", minimum=1),
 }
 """Options of these methods alone."""
-REPLAYED = (DRAFT_MODEL, EAGLE3, NGRAM)
+REPLAYED = (DRAFT_MODEL, EAGLE3, MEDUSA, NGRAM, SUFFIX)
 """Methods of which a trace tells all: how many tokens they draft, and how many of these stand."""
 OTHER_TOKENS = "use_heterogeneous_vocab"
 """The field of vLLM's SpeculativeConfig by which it drafts the tokens that both models know."""
@@ -154,6 +154,14 @@ def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
     made = drafting_shape(PREFIX, model_dir, options)
     if made is not None and not runs_elsewhere():
         _check_path(made.folder, "give the shape another name, or set XDG_CACHE_HOME")
+
+
+def check_drawn(head: DrawnHead) -> None:
+    """Raise `UserError` for a damaged one, and one that lies where vLLM takes it for another
+    method's."""
+    head.check()
+    if head.kind not in KEPT and not runs_elsewhere():
+        _check_path(head.folder, "set XDG_CACHE_HOME")
 
 
 def _check_whole(folder: Path) -> None:

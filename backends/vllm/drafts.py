@@ -7,7 +7,6 @@ search finds, and how many stand, is the trace's (`results.traces.drafted`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,12 @@ class ReplayedVerification:
         self._rows: dict[str, DraftedRow | RatedRow] = {}
         runner.rejection_sampler = self
         if runner.speculative_config.method in SEARCHES:
-            self._search, runner.drafter.propose = runner.drafter.propose, self._propose
+            self.watch_search()
+
+    def watch_search(self) -> None:
+        """Stand in the place of the search, which may be another one than before."""
+        drafter = self._runner.drafter
+        self._search, drafter.propose = drafter.propose, self._propose
 
     def enter(self, name: str, row: DraftedRow | RatedRow) -> None:
         """What becomes of the drafts of the request of the engine's id `name`."""
@@ -84,19 +88,19 @@ class ReplayedVerification:
             found[place, : len(kept)] = found.new_tensor(kept)
         return found
 
-    def _propose(
-        self, most: int, sampled: Sequence[Sequence[int]], *others: Any, **named: Any
-    ) -> list[list[int]]:
+    def _propose(self, most: int, *others: Any, **named: Any) -> list[list[int]]:
         """The drafts of each request, by the trace. What the search lacks for that is filled up
         with the prompt's first tokens: which tokens they are decides nothing.
 
         Args:
             most: drafts of a request.
-            sampled: its new tokens; none where its prompt is not read to the end.
-            others, named: the further arguments of `NgramProposer.propose`.
+            others, named: the further arguments of `NgramProposer.propose` or
+                `SuffixDecodingProposer.propose`. The list among them has each request's new tokens;
+                none where its prompt is not read to the end.
         """
         batch = self._runner.input_batch
-        found: list[list[int]] = self._search(most, sampled, *others, **named)
+        sampled: list[list[int]] = next(one for one in others if isinstance(one, list))
+        found: list[list[int]] = self._search(most, *others, **named)
         for place, new in enumerate(sampled):
             row = self._rows.get(batch.req_ids[place])
             if new and row is not None:

@@ -47,6 +47,7 @@ from backends.vllm.drafting import (
     REPLAYED,
     SUFFIX,
     check_draft_model,
+    check_drawn,
     check_head,
     check_method,
     check_ranks,
@@ -153,7 +154,7 @@ class VllmSpeculative(VllmBackend):
         if method == DRAFT_MODEL:
             check_draft_model(model_dir, options)
         elif method in HEADS and (drawn := drawn_head(options, model_dir)) is not None:
-            drawn.check()
+            check_drawn(drawn)
         elif method in HEADS:
             folder = drafter(options, model_dir)
             check_head(method, folder, model_dir)
@@ -223,6 +224,8 @@ class VllmSpeculative(VllmBackend):
             self._engine.collective_rpc(forget_answers)
         if self._replayed is not None:
             self._replayed.clear()
+            if self._learns:
+                self._replayed.watch_search()
 
     @classmethod
     def _open_source(cls, options: Mapping[str, Any]) -> TraceSource:

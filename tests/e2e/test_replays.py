@@ -32,7 +32,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "case", ["alone", "batch", "decaying", "state", "vllm", "drafts", "head", "search"]
+    "case", ["alone", "batch", "decaying", "state", "vllm", "drafts", "head", "medusa", "search"]
 )
 def test_a_replay_does_the_same_work(found: dict[str, Any], case: str) -> None:
     assert found[f"{case} replayed"] == found[f"{case} real"]
@@ -64,6 +64,14 @@ def test_drafts_of_another_model_stand_as_in_the_trace(
         "layers_run": 2 * one["layers_run"],
         "layers_total": 2 * one["layers_total"],
     }
+
+
+def test_some_of_medusas_drafts_stand(found: dict[str, Any]) -> None:
+    """Of those that know the answers; the replay's are random, and do the same work."""
+    commits = [done for poll in found["medusa real"] for done in poll]
+    steps = [counts for *_, counts in commits if "drafted" in counts]
+    assert {counts["drafted"] for counts in steps} == {3}
+    assert {counts["accepted"] for counts in steps} == {0, 1, 2, 3}
 
 
 def test_the_search_finds_as_many_as_there_may_be_or_fewer_or_none(found: dict[str, Any]) -> None:

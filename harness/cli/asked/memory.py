@@ -7,8 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from backends import settings
+from backends.checkpoints.draft_heads.files import MEDUSA
+from backends.checkpoints.draft_models import AUTO
 from backends.checkpoints.shapes.drafts import drafting_shape
 from backends.checkpoints.shapes.folder import outline, read_shape
+from backends.checkpoints.shapes.heads import medusa_heads
 from backends.checkpoints.shapes.making import GIB
 from backends.vllm.arguments import CPU_KV_CACHE_GIB
 from harness.core.errors import UserError, runs_elsewhere
@@ -75,7 +78,7 @@ def refuse_too_large(model: Model, engines: Iterable[tuple[str, Mapping[str, Any
     # one alone helps where all the others fit
     one = [part.less for part, size in found if total - size < room]
     hint = " or ".join(one) or " and ".join(part.less for part, _ in found)
-    hint += " need less" if hint.endswith("layers'") else " needs less"
+    hint += " need less" if hint.endswith(("layers'", "drafts'")) else " needs less"
     if _total(half) <= room:
         hint = f"'dtype: {_half(bool(on_gpu))}' needs {_total(half) / GIB:.1f} GiB, {hint}"
     *others, own = (f"{size / GIB:.1f} GiB for {part.what}" for part, size in found)
@@ -118,6 +121,12 @@ def _beside(model: Model, backend: str, options: Mapping[str, Any]) -> list[Part
                 what = f"the draft model {made.label} (backend '{backend}')"
                 sizes = read_shape(made.model, made.vocabulary).sizes
                 found.append(Part(what, "a smaller 'draft'", parameters=sizes.parameters))
+    if chosen.get("method") == MEDUSA and chosen["draft"] == AUTO:
+        with contextlib.suppress(UserError), outline(model) as directory:
+            heads = medusa_heads(backend, directory, chosen["drafts"])
+            what = f"the heads of {MEDUSA} (backend '{backend}')"
+            count = sum(tensor.count for tensor in heads.tensors)
+            found.append(Part(what, "fewer 'drafts'", parameters=count))
     return found
 
 

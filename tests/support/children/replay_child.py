@@ -19,6 +19,7 @@ from backends.checkpoints import models
 from harness.core.nouns import Model, Request
 from tests.support.exits.demo_answers import DEMO, demo_requests
 from tests.support.exits.replays import RATES, drive, record, write_recorded
+from tests.support.fitted_medusa import fitted_medusa
 from tests.support.small_shapes import small_shape
 
 FIXED = {"threads": 1, "max_model_len": 1024}
@@ -54,13 +55,18 @@ def main() -> None:
         again.close()
     plain = opened("vllm", {})
     found["vllm real"] = drive(plain, asked, 4)
-    write_recorded(folder / "lengths", plain, record(plain, asked, 4))
+    answers = record(plain, asked, 4)
+    write_recorded(folder / "lengths", plain, answers)
     plain.close()
     plain = opened("vllm", {"replay": str(folder / "lengths")})
     found["vllm replayed"] = drive(plain, asked, 4)
     plain.close()
+    prompts = {request.id: request.prompt_ids for request in asked}
+    texts = [(prompts[one.request_id], one.token_ids) for one in answers]
     asked = [*asked[1:], cut_short(asked[0])]
-    found |= head(folder, asked) | drafts(folder, asked)
+    found |= head(folder, asked, "head", {"method": "eagle3"}) | drafts(folder, asked)
+    medusa = {"method": "medusa", "draft": fitted_medusa(folder / "fitted", texts)}
+    found |= head(folder, asked, "medusa", medusa)
     found["asked"] = {request.id: request.max_new_tokens for request in asked}
     result.write_text(json.dumps(found))
 
@@ -87,15 +93,18 @@ def drafts(folder: Path, asked: Sequence[Request]) -> dict[str, Any]:
     return found
 
 
-def head(folder: Path, asked: Sequence[Request]) -> dict[str, Any]:
-    """Of the demo's EAGLE-3 head inside vLLM."""
-    name, options, found = "vllm-speculative", {"method": "eagle3"}, dict[str, Any]()
+def head(
+    folder: Path, asked: Sequence[Request], case: str, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Of heads for the demo model inside vLLM. In the replay the bundled one drafts, or such of
+    random weights where none is."""
+    name, found = "vllm-speculative", dict[str, Any]()
     real = opened(name, {**options, "record": True})
-    found["head real"] = drive(real, asked, 4)
-    trace = write_recorded(folder / "head", real, record(real, asked, 3))
+    found[f"{case} real"] = drive(real, asked, 4)
+    trace = write_recorded(folder / case, real, record(real, asked, 3))
     real.close()
-    again = opened(name, {**options, "replay": str(trace)})
-    found["head replayed"] = drive(again, asked, 4)
+    again = opened(name, {"method": options["method"], "replay": str(trace)})
+    found[f"{case} replayed"] = drive(again, asked, 4)
     again.close()
     return found
 

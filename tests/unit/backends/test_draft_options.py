@@ -123,8 +123,11 @@ def test_a_gpu_takes_every_method(method: str, monkeypatch: pytest.MonkeyPatch) 
         ({"speculative": {"max_model_len": 32}}, "max_model_len: beyond it drafts are zeros"),
         ({"speculative": {"prompt_lookup_maxx": 3}}, "vLLM has no argument 'prompt_lookup_maxx'"),
         ({"engine": {"speculative_config": {}}}, "speculative_config: the options 'method'"),
-        ({"method": "medusa", "record": True}, "'record': no trace tells of the drafts of vLLM's"),
-        ({"method": "medusa", "replay": "demo"}, "expected draft_model or eagle3 or ngram"),
+        ({"method": "eagle", "record": True}, "'record': no trace tells of the drafts of vLLM's"),
+        (
+            {"method": "eagle", "replay": "demo"},
+            "expected draft_model or eagle3 or medusa or ngram or suffix",
+        ),
         (
             {"method": "ngram", "replay": "demo", "lookup_min": 1},
             "'lookup_min': is 1; expected 2, that of the trace: another one would draft other",

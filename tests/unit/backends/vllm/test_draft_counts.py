@@ -96,3 +96,19 @@ def test_a_proposer_that_learns_from_answers_begins_anew() -> None:
     runner.drafter.answers.append("the first trial's")
     forget_answers(SimpleNamespace(model_runner=runner))
     assert (runner.drafter.config, runner.drafter.answers) == ("config", [])
+
+
+def test_a_replay_hears_the_search_that_forgot_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial resets the backend, and vLLM's proposer is another one then."""
+    from backends.vllm.backend import VllmBackend
+
+    monkeypatch.setattr(VllmBackend, "reset", lambda self: None)
+    done: list[Any] = []
+    own = backend({})
+    own._engine = SimpleNamespace(collective_rpc=done.append)
+    own._replayed = SimpleNamespace(clear=lambda: None, watch_search=lambda: done.append("heard"))
+    for learns, expected in ((True, [forget_answers, "heard"]), (False, [])):
+        done.clear()
+        own._learns = learns
+        own.reset()
+        assert done == expected

@@ -74,6 +74,19 @@ def test_as_many_are_verified_as_the_trace_has() -> None:
     assert all(type(token) is int for drafts in found for token in drafts)
 
 
+def test_suffix_is_asked_in_its_own_way_and_anew_where_it_forgot() -> None:
+    runner = MadeUpRunner("suffix")
+    replayed: Any = ReplayedVerification(runner)
+    replayed.enter("a", FoundRow(1))
+    replayed.enter("b", FoundRow(0))
+    given = (3, runner.input_batch, [[1], [], [1]])
+    assert runner.drafter.propose(*given, slot_mappings=None) == [[7], [7, 8, 9], []]
+    assert runner.searched == [(given, {"slot_mappings": None})]
+    runner.drafter = SimpleNamespace(propose=runner.search)
+    replayed.watch_search()
+    assert runner.drafter.propose(3, runner.input_batch, [[1], [1], [1]]) == [[7], [], []]
+
+
 def test_others_keep_what_was_found() -> None:
     """A request that is not replayed, and one whose prompt is not read to its end."""
     runner = MadeUpRunner("ngram")

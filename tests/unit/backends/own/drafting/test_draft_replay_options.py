@@ -234,7 +234,11 @@ def test_vllm_replays_its_own_drafts_alone(
     assert "'drafts': is 5, and the trace was recorded with 3" in line
     for options, words in (
         ({}, "'replay: demo', a trace or rates, for method draft_model or eagle3 or"),
-        ({"replay": {"acceptance": 0.9}, "method": "medusa"}, "drafts of vLLM's method medusa; e"),
+        ({"replay": {"acceptance": 0.9}, "method": "eagle"}, "drafts of vLLM's method eagle; e"),
+        (
+            {"replay": "demo", "method": "medusa"},
+            "no trace of method medusa is bundled; 'decodebench t",
+        ),
         ({"replay": found_half}, "'replay'.found: belongs to a search"),
         (
             {"replay": {"acceptance": 0.9}, "method": "eagle3", "draft": "0.1b"},

@@ -110,24 +110,33 @@ def test_both_engines_have_the_same_head(shape: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-@pytest.mark.parametrize("backend", ["speculative", "vllm-speculative"])
-def test_a_damaged_head_is_told_before_anything_runs(backend: str, name: str, shape: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "method"),
+    [("speculative", "eagle3"), ("vllm-speculative", "eagle3"), ("vllm-speculative", "medusa")],
+)
+def test_a_damaged_head_is_told_before_anything_runs(
+    backend: str, method: str, name: str, shape: Path
+) -> None:
     found = load_class(backend)
     options = {key: option.default for key, option in found.OPTIONS.items()}
-    options |= {"method": "eagle3", "drafts": DRAFTS, "replay": GIVEN}
+    options |= {"method": method, "drafts": DRAFTS, "replay": GIVEN}
     path = next(p for p in found.files(shape, options) if p.name == name)
     found.check(shape, options)
     os.truncate(path, 2 if name == "config.json" else 5_000)
     if name == "config.json":
         path.write_text("{}")
-    with pytest.raises(UserError, match="'decodebench cache clear eagle3-of-width-64-") as caught:
+    with pytest.raises(
+        UserError, match=f"'decodebench cache clear {method}-of-width-64-"
+    ) as caught:
         found.check(shape, options)
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_without_such_a_head_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["eagle3", "medusa"])
+def test_a_model_without_such_a_head_is_refused(method: str, tmp_path: Path) -> None:
     """Its configuration has no sizes that the engine reads."""
     (tmp_path / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"], "n_layer": 4}')
-    options = {"method": "eagle3", "draft": "auto", "replay": GIVEN, "record": False}
+    options = {"method": method, "draft": "auto", "drafts": DRAFTS, "replay": GIVEN}
+    options |= {"record": False}
     with pytest.raises(UserError, match=r"option 'method': .*GPT2LMHeadModel"):
         drawn_head(options, tmp_path)

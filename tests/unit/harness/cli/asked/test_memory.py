@@ -16,6 +16,7 @@ LARGE = Model("llama-3.1-8b", dtype="bfloat16", shape=True)
 SMALL = Model("0.1b", dtype="bfloat16", shape=True)
 KV = {"kv_cache_gib": 8}
 DRAFTS = ("speculative", {"replay": {"acceptance": 0.5}})
+HEADS = ("vllm-speculative", {**DRAFTS[1], "method": "medusa", "drafts": 3})
 LAYERS = "fewer 'layers' need less"
 
 
@@ -78,6 +79,7 @@ def test_the_kv_of_a_few_requests_counts_once_on_a_cpu(monkeypatch: pytest.Monke
         (LARGE, 10, ("vllm", KV), LAYERS),
         (LARGE, 8, ("vllm", KV), f"a smaller 'kv_cache_gib' and {LAYERS}"),
         (LARGE, 18, DRAFTS, f"a smaller 'draft' or {LAYERS}"),
+        (LARGE, 18, HEADS, f"fewer 'drafts' or {LAYERS}"),
         (
             replace(LARGE, dtype="float32"),
             34,
@@ -98,3 +100,19 @@ def test_what_is_to_be_made_smaller_is_what_helps(
     with pytest.raises(UserError) as refused:
         refuse_too_large(model, [engine])
     assert str(refused.value).endswith(f"GiB of memory; {hint}")
+
+
+def test_medusas_heads_have_a_vocabulary_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "memory_total", lambda: [20 * 2**30])
+    backend, options = HEADS
+    refuse_too_large(LARGE, [HEADS])
+    refuse_too_large(LARGE, [(backend, {**options, "drafts": 6, "draft": "trained"})])
+    gib = 6 * (4096 + 128256) * 4096 * 2 / 2**30
+    with pytest.raises(
+        UserError, match=rf"{gib:.1f} GiB for the heads of medusa \(backend"
+    ) as told:
+        refuse_too_large(LARGE, [(backend, {**options, "drafts": 6})])
+    assert str(told.value).endswith("GiB of GPU memory; fewer 'drafts' or fewer 'layers' need less")
+    monkeypatch.setattr(gpu, "memory_total", lambda: [17 * 2**30])
+    with pytest.raises(UserError, match=r"; fewer 'drafts' or fewer 'layers' need less$"):
+        refuse_too_large(LARGE, [HEADS])
