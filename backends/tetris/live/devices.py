@@ -56,6 +56,7 @@ def _set_own() -> None:
 
     It listens on every interface, and so asks for a token. One of ours keeps Ray from writing one
     to ~/.ray/auth_token, for which any cluster that is started here later would ask."""
+    os.environ.setdefault("RAY_worker_niceness", "0")
     if not any(name.startswith("RAY_AUTH_") for name in os.environ):
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
