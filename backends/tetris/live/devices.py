@@ -35,6 +35,8 @@ def start_ray(
     import ray
 
     told: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    # what it has of lost nodes goes to standard output by screens, whatever log_to_driver says
+    ray._private.worker._worker_logs_enabled = False
     if address is None:
         _set_own()
         told |= {"address": "local", "include_dashboard": False, "num_cpus": None if cpus else 1}
