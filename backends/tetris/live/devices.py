@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import secrets
 import subprocess
 import sys
 from typing import Any
@@ -14,6 +15,7 @@ from harness.core.errors import UserError
 ANSWERS_S = 10.0
 MOST_LOCAL = 64
 """Processes that a Ray of its own starts on this machine."""
+LARGEST_PORT = 2**16 - 1
 _HEALTH = """
 import sys
 from ray.scripts.scripts import main
@@ -33,7 +35,10 @@ def start_ray(
     import ray
 
     told: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    # what it has of lost nodes goes to standard output by screens, whatever log_to_driver says
+    ray._private.worker._worker_logs_enabled = False
     if address is None:
+        _set_own()
         told |= {"address": "local", "include_dashboard": False, "num_cpus": None if cpus else 1}
     else:
         told["address"] = address
@@ -48,9 +53,48 @@ def start_ray(
     return ray
 
 
+def _set_own() -> None:
+    """What a Ray of its own is started with, unless the user has set it.
+
+    It listens on every interface, and so asks for a token. One of ours keeps Ray from writing one
+    to ~/.ray/auth_token, for which any cluster that is started here later would ask."""
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    if not any(name.startswith("RAY_AUTH_") for name in os.environ):
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
+def check_address(address: str, option: str = "--live") -> None:
+    """Raise `UserError` for an `address` that is none: HOST:PORT. `option`: see `check_ray`."""
+    where = _where(address, option)
+    scheme, is_url, _ = address.partition("://")
+    if scheme == "ray" and is_url:
+        told = "ray:// is for Ray clients; expected the port of the head (6379), as HOST:6379"
+        raise UserError(f"{where}: {told}")
+    host, _, port = address.rpartition(":")
+    found = None
+    if is_url:
+        found = f"{scheme}://"
+    elif ":" not in address or not port:
+        found = "no port"
+    elif not host:
+        found = "no host"
+    elif not (port.isascii() and port.isdigit() and 0 < int(port) <= LARGEST_PORT):
+        found = f"port '{port}'"
+    if found is not None:
+        local = "" if option.startswith("--") else ", or local"
+        raise UserError(f"{where}: expected HOST:PORT of a Ray cluster{local}; found {found}")
+
+
+def _where(address: str, option: str) -> str:
+    told = address or "''"
+    return f"--address {told}" if option.startswith("--") else f"{option}: {told}"
+
+
 def check_ray(address: str | None = None, option: str = "--live") -> None:
-    """Raise `UserError` where Ray is not installed, or nobody answers at `address` in 10 s.
-    `option`: what asks for Ray; a flag has its address in ``--address``."""
+    """Raise `UserError` where Ray is not installed, for an `address` that is none, and where nobody
+    answers there in 10 s. `option`: what asks for Ray; a flag has its address in ``--address``."""
+    if address is not None:
+        check_address(address, option)
     if importlib.util.find_spec("ray") is None:
         raise UserError(
             f"{option}: Ray is not installed; expected it from the set-up, or: pip install ray"
@@ -58,8 +102,7 @@ def check_ray(address: str | None = None, option: str = "--live") -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if address is not None:
-        is_flag = option.startswith("--")
-        _health(address, f"--address {address}" if is_flag else f"{option}: {address}")
+        _health(address, _where(address, option))
 
 
 def check_devices(count: int, address: str | None = None) -> None:
@@ -73,17 +116,28 @@ def check_devices(count: int, address: str | None = None) -> None:
 
 def _health(address: str, where: str) -> None:
     command = [sys.executable, "-c", _HEALTH, "health-check", "--address", address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as asker:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    told = ""
+    with subprocess.Popen(command, **pipes) as asker:
         # to import Ray takes long on a busy machine, and says nothing about the cluster
         assert asker.stdout is not None
         asker.stdout.readline()
         try:
-            asker.communicate(timeout=ANSWERS_S)
+            _, told = asker.communicate(timeout=ANSWERS_S)
         except subprocess.TimeoutExpired:
             asker.kill()
     if asker.returncode != 0:
-        told = f"no Ray cluster answers within {ANSWERS_S:g} s; expected HOST:PORT of one"
-        raise UserError(f"{where}: {told}")
+        raise UserError(f"{where}: {_refusal(told)}")
+
+
+def _refusal(told: str) -> str:
+    """Why a cluster cannot be used, of which Ray's check has said so much."""
+    if not told.strip():
+        return f"no Ray cluster answers within {ANSWERS_S:g} s; expected HOST:PORT of one"
+    why = told.strip().splitlines()[-1]
+    if "authentication token" in told.lower():
+        why = "it needs a token; set RAY_AUTH_MODE=token, with the token in ~/.ray/auth_token"
+    return f"refuses the connection: {why:.200}"
 
 
 def device_actor(ray: Any) -> Any:

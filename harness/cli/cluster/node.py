@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import backends
 from backends.checkpoints import models
 from harness.cli import wiring
@@ -27,6 +29,7 @@ from harness.cli.session import open_session
 from harness.core.errors import UserError
 from harness.core.nouns import Trial, TrialRecord
 from harness.measure.fleet import Fleet
+from harness.measure.machine import tuning
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
 
@@ -72,6 +75,7 @@ class NodeWorker:
     """
 
     def __init__(self, name: str, logs: Path | None) -> None:
+        _forget_threads()
         self._name, self._logs = name, None if logs is None else _writable(logs)
         self._told: queue.SimpleQueue[Tiding] = queue.SimpleQueue()
         self._shares: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
@@ -154,6 +158,15 @@ class _Elsewhere:
 
     def write(self, record: TrialRecord) -> None:
         """The event of the trial's end has the record."""
+
+
+def _forget_threads() -> None:
+    """Ray gives an actor as many threads of OpenMP as it has processors, unless the node was
+    started with a number: engines are to have those of a run without Ray."""
+    threads, raylet = "OMP_NUM_THREADS", os.environ.get("RAY_RAYLET_PID")
+    if raylet is not None and threads not in psutil.Process(int(raylet)).environ():
+        os.environ.pop(threads, None)
+        tuning.STARTED_WITH.pop(threads, None)
 
 
 def _writable(logs: Path) -> Path:

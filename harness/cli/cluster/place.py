@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backends.tetris.live.devices import check_address
 from harness.core.errors import UserError, nearest
 
 EXECUTORS = ("local", "ray")
@@ -26,4 +27,6 @@ def find_place(executor: str, address: str | None) -> Cluster | None:
         if address is not None:
             raise UserError("--address: is that of a Ray cluster; expected --executor ray with it")
         return None
+    if address is not None:
+        check_address(address)
     return Cluster(address)

@@ -16,6 +16,7 @@ from harness.cli.pins import OlderTrials, Pins
 from harness.cli.progress import SweepDisplay
 from harness.core.errors import UserError
 from harness.core.nouns import Trial, TrialRecord
+from harness.measure.machine import tuning
 from harness.measure.sweep import SweepEvent, SweepResult, write_record
 from results.store.folder import Store
 from results.store.records import BrokenRecordError
@@ -193,6 +194,20 @@ class ClusterSweep:
         return all(busy.node.key(trial) in busy.stored for trial in one)
 
 
+def warn_of_niceness(nodes: Sequence[ClusterNode]) -> None:
+    """Say on which nodes engines have another priority than they would have here."""
+    here = tuning.niceness()
+    there = {node.name: node.state.environment.get("niceness", here) for node in nodes}
+    if other := {name: value for name, value in there.items() if value != here}:
+        values = ", ".join(str(value) for value in sorted(set(other.values())))
+        print(
+            f"warning: engines run at niceness {values} on {', '.join(other)}, and at {here} on "
+            "this machine: their trials are of another set-up; start Ray on nodes with "
+            "RAY_worker_niceness=0",
+            file=sys.stderr,
+        )
+
+
 def sweep_cluster(
     store: Store,
     trials: Sequence[Trial],
@@ -216,6 +231,7 @@ def sweep_cluster(
                 print(
                     f"node {node.name}: logs of its engines are there, in {there}", file=sys.stderr
                 )
+        warn_of_niceness(nodes)
         backends, pins = {trial.backend for trial in trials}, Pins()
         kinds = {node.state.fingerprint: node.state.environment for node in nodes}
         older = {k: OlderTrials(store, machine, backends, pins) for k, machine in kinds.items()}

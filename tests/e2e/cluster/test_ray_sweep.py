@@ -71,10 +71,11 @@ def test_a_lost_node_costs_its_trials_alone(cluster: RayCluster, tmp_path: Path)
             assert time.monotonic() < limit
             time.sleep(0.1)
         cluster.kill(0)
-        _, err = process.communicate(timeout=1500)
+        out, err = process.communicate(timeout=1500)
     assert process.returncode == 0, err
     assert f"cluster: {NODES} nodes" in err
     assert " is lost (" in err
+    assert "raylet" not in (out + err).lower(), "Ray has screens of logs for it"
     found = records(tmp_path)
     assert Counter(record["status"] for record in found) == {"ok": TRIALS}
     whole = Counter(json.dumps(record["trial"], sort_keys=True) for record in found)

@@ -43,3 +43,55 @@ def test_only_the_answer_of_a_cluster_is_waited_for(
     told = r"^--address 127\.0\.0\.1:9: no Ray cluster answers within"
     with pytest.raises(UserError, match=told) if refused else nullcontext():
         devices._health("127.0.0.1:9", "--address 127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("", "--address '': expected HOST:PORT of a Ray cluster; found no port"),
+        ("127.0.0.1", "--address 127.0.0.1: expected HOST:PORT of a Ray cluster; found no port"),
+        ("auto", "--address auto: expected HOST:PORT of a Ray cluster; found no port"),
+        ("127.0.0.1:", "--address 127.0.0.1:: expected HOST:PORT of a Ray cluster; found no port"),
+        ("127.0.0.1:abc", "found port 'abc'"),
+        ("127.0.0.1:99999", "found port '99999'"),
+        (":99999", "found no host"),
+        ("http://127.0.0.1:8265", "found http://"),
+        (
+            "ray://127.0.0.1:10001",
+            "ray:// is for Ray clients; expected the port of the head (6379)",
+        ),
+    ],
+)
+def test_nobody_is_asked_at_what_is_no_address(
+    address: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_health", lambda *_: pytest.fail("asked"))
+    with pytest.raises(UserError) as found:
+        devices.check_ray(address)
+    assert told in str(found.value)
+    with pytest.raises(UserError, match=r"^option 'ray': "):
+        devices.check_ray(address, "option 'ray'")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:6379", "head.cluster:6379", "[::1]:6379"])
+def test_addresses_are_hosts_with_ports(address: str) -> None:
+    devices.check_address(address)
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        (
+            "RPC error: InvalidAuthToken: Authentication token is missing or incorrect. Note: x",
+            "it needs a token; set RAY_AUTH_MODE=token, with the token in ~/.ray/auth_token",
+        ),
+        ("RuntimeError: Ray version mismatch", "RuntimeError: Ray version mismatch"),
+    ],
+)
+def test_why_a_cluster_refuses_is_told(
+    says: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_HEALTH", f"print('asking', flush=True); exit('trace\\n{says}')")
+    with pytest.raises(UserError) as found:
+        devices._health("127.0.0.1:9", "--address 127.0.0.1:9")
+    assert str(found.value) == f"--address 127.0.0.1:9: refuses the connection: {told}"

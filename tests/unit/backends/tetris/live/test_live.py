@@ -66,6 +66,15 @@ def test_every_request_is_answered_after_its_layers(live: LivePipeline) -> None:
         assert (faults.replaced, faults.run_again) == (0, 0)
 
 
+@pytest.mark.usefixtures("live")
+def test_screens_of_ray_about_lost_nodes_are_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    from ray._private.worker import print_to_stdstream
+
+    screen = {"lines": ["Raylet is terminated."], "pid": "raylet", "is_err": False}
+    print_to_stdstream(screen, ignore_prefix=False)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_where_nothing_is_under_way_every_stage_runs_what_waits_for_it() -> None:
     """Five clients, of whom always one waits for the first stage and some for the second one."""
     ray = PretendRay()

@@ -41,6 +41,7 @@ CLUSTER = "10.0.0.1:6379"
         ({"ray": "local", "ray_resources": {1: 1}}, "'ray_resources': '1': expected a name"),
         ({"ray": "local", "ray_resources": [1]}, "option 'ray_resources': expected dict"),
         ({"ray": 1}, "option 'ray': expected str, got 1"),
+        ({"ray": "lokal"}, "lokal: expected HOST:PORT of a Ray cluster, or local; found no port"),
         ({"ray": "127.0.0.1:9"}, "option 'ray': 127.0.0.1:9: no Ray cluster answers within 1 s"),
     ],
 )

@@ -13,8 +13,10 @@ from harness.cli import run
 from harness.cli.cluster import sweep
 from harness.cli.cluster.node import NodeState, code_key
 from harness.cli.cluster.nodes import ClusterNode
-from harness.cli.cluster.place import Cluster
+from harness.cli.cluster.place import Cluster, find_place
 from harness.cli.pins import Pins
+from harness.core.errors import UserError
+from harness.measure.machine import tuning
 from harness.measure.sweep import SweepResult
 from results.store.folder import Store
 from tests.unit.harness.cli.cluster.test_nodes import PretendedNode, Rays, trials
@@ -75,11 +77,32 @@ def test_what_the_trials_keys_pin_is_kept_for_a_later_plan(
     assert Store(tmp_path).read_code(digest) == parts
 
 
-def sweep_on(folder: Path, monkeypatch: pytest.MonkeyPatch, logs: Path) -> None:
+@pytest.mark.parametrize("above", [0, 15])
+def test_a_node_whose_engines_give_way_to_others_is_told_of(
+    above: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tuning.niceness()
+    sweep_on(tmp_path, monkeypatch, tmp_path / "logs", niceness=here + above)
+    told = [line for line in capsys.readouterr().err.splitlines() if "niceness" in line]
+    assert len(told) == bool(above)
+    for line in told:
+        assert line.startswith(
+            f"warning: engines run at niceness {here + above} on a, and at {here}"
+        )
+        assert line.endswith("start Ray on nodes with RAY_worker_niceness=0")
+
+
+def test_what_is_no_address_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(UserError, match=r"^--address 10\.0\.0\.1: expected HOST:PORT"):
+        find_place("ray", "10.0.0.1")
+    assert find_place("ray", "10.0.0.1:6379") == Cluster("10.0.0.1:6379")
+
+
+def sweep_on(folder: Path, monkeypatch: pytest.MonkeyPatch, logs: Path, **environment: Any) -> None:
     """A sweep of one trial on one node, whose logs are there."""
     asked, worker = trials(cells=1, repeats=1), PretendedNode("a", "m")
     code = {code_key(trial): "code" for trial in asked}
-    node = ClusterNode("a", worker, NodeState({}, "m", code, {}, logs=logs))
+    node = ClusterNode("a", worker, NodeState(environment, "m", code, {}, logs=logs))
     ray = SimpleNamespace(
         get=Rays.get, wait=Rays.wait, exceptions=Rays.exceptions, shutdown=lambda: None
     )
