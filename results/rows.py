@@ -30,7 +30,7 @@ from results.compare.pairing import (
 )
 from results.compare.pooling import CellRepeats
 from results.compare.reasons import answers_hold
-from results.compare.stats import Interval, by_request, speedup_interval
+from results.compare.stats import Interval, by_request, length_interval, speedup_interval
 from results.metrics import work
 from results.metrics.arrays import Floats, Ints
 from results.registry import TrialInputs
@@ -176,8 +176,7 @@ def _cell(
         "invalid_reasons": repeats.reasons(),
     }
     spread = {}
-    names = list(rows[0])
-    names = names[names.index("started_at") + 1 :]
+    names = [*rows[0]][[*rows[0]].index("started_at") + 1 :]
     cell["void_metrics"] = [name for name in names if repeats.is_void(name)]
     for name in names:
         used = [rows[place][name] for place in repeats.used(name)]
@@ -240,7 +239,8 @@ def _interval(same: Sequence[Member], pairs: Sequence[Versus | None], name: str)
     if _is_with_itself(same, pairs):
         return Interval(1.0, None, None)
     found = _measured(same, pairs, name)
-    return None if found is None else speedup_interval(found.logs, found.rows)
+    pooled = length_interval if name == "speedup_length" else speedup_interval
+    return None if found is None else pooled(found.logs, found.rows)
 
 
 def _effects(

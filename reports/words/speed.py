@@ -9,7 +9,11 @@ from typing import NamedTuple
 
 from reports.cells import Cell
 from reports.numbers import interval, ratio, significant
-from results.compare.intervals.several import pooled_ratio
+from results.compare.intervals.several import over_cells, pooled_ratio
+from results.compare.intervals.student import t_quantile
+
+_LEVEL = 0.95
+_FEW = {1: "one repeat cannot tell", 2: "two repeats cannot tell"}
 
 
 class Speed(NamedTuple):
@@ -22,16 +26,34 @@ class Speed(NamedTuple):
     """False when no cell was valid, so that the number is over cells that are not."""
     bounded: bool
     """False when a cell has too few pairs for an interval: then the ends say nothing."""
+    claimed: tuple[float, float] | None = None
+    """The interval that it is called faster or slower by, where that is another one."""
+    repeats: int | None = None
+    """The most that a cell has; None where nobody says."""
 
     @property
     def is_faster(self) -> bool:
-        """Whether the interval, as it is shown, lies above 1, and the cells are valid."""
-        return self.valid and self.bounded and round(self.low, 2) > 1
+        """Whether the interval, as it is shown, lies above 1, and the cells are valid; of fewer
+        than three repeats, the wider one that these leave."""
+        return self._excludes_1() and round((self.claimed or self[1:3])[0], 2) > 1
 
     @property
     def is_slower(self) -> bool:
         """Likewise below 1."""
-        return self.valid and self.bounded and round(self.high, 2) < 1
+        return self._excludes_1() and round((self.claimed or self[1:3])[1], 2) < 1
+
+    def _excludes_1(self) -> bool:
+        apart = round(self.low, 2) > 1 or round(self.high, 2) < 1
+        return self.valid and self.bounded and apart
+
+    @property
+    def why_open(self) -> str:
+        """Why it is called neither, where the interval that is shown would have it so; else
+        empty."""
+        if not self._excludes_1() or self.is_faster or self.is_slower:
+            return ""
+        few = _FEW.get(self.repeats or 0)
+        return f"{few}; repeat it to tell" if few else ""
 
     @property
     def interval(self) -> str:
@@ -94,9 +116,10 @@ class PassingOne(NamedTuple):
         return f"{'falls below' if self.falls else 'exceeds'} 1 {self.above}"
 
 
-def speed(cells: Sequence[Cell], metric: str = "speedup") -> Speed | None:
+def speed(cells: Sequence[Cell], metric: str = "speedup", *, searched: int = 1) -> Speed | None:
     """The speed-up over a variant's cells where it is valid (over all when it is in none), None
-    when undefined. `metric`: over the reference, or "speedup_native".
+    when undefined. `metric`: over the reference, or "speedup_native". `searched`: among how many a
+    faster one is looked for, which share the 5% (Bonferroni).
 
     The interval of one cell is its own, that of several adds up what they share, repeats of one
     turn and requests of one workload, and lets the rest cancel (see
@@ -108,7 +131,10 @@ def speed(cells: Sequence[Cell], metric: str = "speedup") -> Speed | None:
     value = math.exp(sum(math.log(cell.value(metric) or 1.0) for cell in taken) / len(taken))
     ends = _ends(taken, metric)
     low, high = ends or (value, value)
-    return Speed(value, low, high, valid, ends is not None)
+    repeats = [cell.value(f"{metric}_repeats") for cell in taken]
+    most = max((int(n) for n in repeats if n is not None), default=None)
+    claimed = _claimed(taken, metric, most, searched) if ends else None
+    return Speed(value, low, high, valid, ends is not None, claimed, most)
 
 
 def over_loads(cells: Sequence[Cell], metric: str = "speedup") -> LoadSpan | None:
@@ -170,6 +196,8 @@ def speed_words(
         return f"{ratio(found.value)}× {other}'s decode speed {found.interval}"
     if found.is_slower:
         return f"slower than {other}: {ratio(found.value)}× its decode speed {found.interval}"
+    if found.why_open:
+        return f"{found.times}: {found.why_open}"
     if not found.bounded:
         return "too few pairs of requests to say whether it is faster or slower"
     return f"no clear difference in speed: {ratio(found.value)}× {found.interval}"
@@ -190,3 +218,22 @@ def _ends(cells: Sequence[Cell], metric: str) -> tuple[float, float] | None:
         return cells[0].low(metric) or 0.0, cells[0].high(metric) or math.inf
     found = pooled_ratio([cell.effects[metric] for cell in cells])
     return None if found is None else found[1:]
+
+
+def _claimed(
+    cells: Sequence[Cell], metric: str, repeats: int | None, searched: int
+) -> tuple[float, float] | None:
+    """The interval that a claim needs; None where it is the one that is shown. One repeat does not
+    tell what a machine does from one to the next. Of two, one difference does: they may be alike by
+    luck, so that the degrees of freedom are its own, 1, and not those of all requests."""
+    if repeats == 1:
+        return 0.0, math.inf
+    if repeats != 2 and searched == 1:
+        return None
+    effects = [cell.effects[metric] for cell in cells if metric in cell.effects]
+    found = over_cells(effects)
+    if found is None or len(effects) < len(cells):
+        return None
+    df = 1.0 if repeats == 2 else found.df
+    half = t_quantile((1 - _LEVEL) / 2 / searched, df) * math.sqrt(found.variance)
+    return math.exp(found.mean - half), math.exp(min(found.mean + half, 700.0))

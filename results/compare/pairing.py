@@ -87,12 +87,13 @@ class ComparableTrials:
         Where the first failed there is none."""
         if not self.natives or not self.natives[0]:
             return {}
-        own = _arithmetic(member)
-        alike = (one for one in self.natives if one and _arithmetic(one[min(one)]) == own)
+        own = arithmetic(member)
+        alike = (one for one in self.natives if one and arithmetic(one[min(one)]) == own)
         return next(alike, self.natives[0])
 
 
-def _arithmetic(member: Member) -> list[Any]:
+def arithmetic(member: Member) -> list[Any]:
+    """Its values of `ARITHMETIC`, None where it names none."""
     backend = member.stored.record.backend
     return [None if backend is None else backend.options.get(name) for name in ARITHMETIC]
 

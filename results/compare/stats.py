@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,10 +17,14 @@ from results.compare.intervals.crossed import crossed_mean
 from results.metrics.arrays import Floats, Ints, RequestArrays
 from results.metrics.latency import tpot_s
 
+FEWEST_LENGTHS = 5
+"""Prompts whose answers are of another length, with fewer of which an interval has no ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A geometric mean and its 95% interval; the bounds are None where one request is all."""
+    """A geometric mean and its 95% interval; the bounds are None where one request is all, or too
+    few differ."""
 
     value: float
     low: float | None
@@ -102,6 +106,18 @@ def speedup_interval(logs: Floats, rows: Ints | None = None) -> Interval | None:
         needed = found.repeats_to_exclude()
         more = None if needed is None else max(1, needed - found.repeats)
     return Interval(value, math.exp(bounds[0]), math.exp(bounds[1]), found.repeats, more)
+
+
+def length_interval(logs: Floats, rows: Ints | None = None) -> Interval | None:
+    """`speedup_interval` of lengths: without bounds where fewer than `FEWEST_LENGTHS` requests (or
+    data rows) differ in one. Lengths repeat exactly, so that where none of a few rare ones is among
+    the requests they would be [1, 1]."""
+    found = speedup_interval(logs, rows)
+    differing = np.flatnonzero((np.nan_to_num(logs) != 0).any(axis=0))
+    count = len(differing if rows is None else np.unique(rows[differing]))
+    return (
+        found if found is None or count >= FEWEST_LENGTHS else replace(found, low=None, high=None)
+    )
 
 
 def by_row(requests: RequestArrays, latency: Callable[[RequestArrays], Floats]) -> Floats:

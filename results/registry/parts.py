@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from results.compare.stats import geometric_mean
+from results.compare.stats import FEWEST_LENGTHS, geometric_mean
 from results.registry.metric import Metric, TrialInputs
 
 _TEXTS = {
@@ -16,6 +16,7 @@ _TEXTS = {
     "speedup_length": "The reference's tokens after the first commit / this backend's: above 1 "
     "where its answers are shorter. The product of the three is the ratio of whole decode times.",
 }
+_FEW = f" Empty where the answers to fewer than {FEWEST_LENGTHS} prompts differ in length."
 
 
 def _metrics() -> Iterator[Metric]:
@@ -34,7 +35,7 @@ def _metrics() -> Iterator[Metric]:
             yield Metric(
                 name=f"{name}_{end}",
                 section="speed",
-                text=f"The {which} end of its 95% interval.",
+                text=f"The {which} end of its 95% interval." + _FEW * (name == "speedup_length"),
                 formula=None,
                 pooled="pairs",
                 void_with="reference speed",

@@ -73,7 +73,8 @@ def calibrate_gate(
     held = calibrated(reduced, rules, wish, unsound=UNSOUND in allowed)
     comment = (
         f"Written by 'decodebench gate calibrate' on machine {reduced.fingerprint}: what comparing "
-        "a version\nwith itself passes in 4 of 5 cases, with as many repeats as the run had."
+        "a version\nwith itself passes in 4 of 5 cases, all rows together, with as many repeats as "
+        "the run had,\nwhich show only about how much repeats differ: that is allowed for."
     )
     written, beyond = _rules(held, rules)
     for rule in beyond:

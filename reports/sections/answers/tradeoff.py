@@ -8,11 +8,13 @@ from functools import partial
 from reports.cells import Cell, Overview
 from reports.collect import Samples
 from reports.figures import tradeoff
+from reports.numbers import significant
 from reports.panels import Panel, Place, group, measured, panels
 from reports.sections import Section
 from reports.tables import QUALITY
 from reports.words.findings import sound
 from reports.words.ranking import label_rates
+from reports.words.speed import speed
 from results.compare.judged import score_interval
 from results.compare.pairing import NATIVE
 
@@ -25,6 +27,8 @@ _NOTE = (
 )
 
 _OTHER = tradeoff.REFERENCE.name
+_ONE_IN = 40
+"""Of so many intervals of equal systems one lies above 1."""
 _OF_LABELS = " Of labels the line is the range of the repeats."
 
 
@@ -68,14 +72,17 @@ def _finding(seen: Overview) -> str:
     if not own:
         rates = label_rates.finding([c for c in seen.cells if not c.variant.is_reference], _OTHER)
         return rates or f"No backend has a valid speed-up over {_OTHER}."
-    faster = [c for c in own if round(c.low("speedup") or 0.0, 2) > 1]
+    faster = [c for c in own if (its := speed([c])) is not None and its.is_faster]
     replayed = " with replayed decisions" * own[0].variant.is_replay
     one, several = f"The 1 valid cell{replayed}", f"{len(own)} valid cells{replayed}"
-    than = "surely faster than the reference"
+    than = "shown to be faster than the reference"
     if not faster:
         return f"{f'{one} is not' if len(own) == 1 else f'None of {several} is'} {than}."
     are = "is" if len(faster) == 1 else "are"
     said = f"{one if len(own) == 1 else f'Of {several} {len(faster)}'} {are} {than}"
+    if len(own) > 1:
+        chance = significant(len(own) / _ONE_IN, 1)
+        said += f" (each by its own interval: about {chance} of {len(own)} equal ones would be too)"
     if replayed:
         return f"{said}."
     same = sum(c.value("consistency_ratio") == 1 for c in faster)

@@ -14,12 +14,14 @@ from reports.tables import LOAD, WORKLOAD, Column, bounds, build, judged_scope
 from reports.words.definitions import meaning
 from reports.words.findings import place
 from results import registry
+from results.compare.stats import FEWEST_LENGTHS
 
 _NOTE = (
     "Each number is the reference's value over this backend's, paired request by request, with its "
     "95% interval: above 1 it makes the backend faster. Fewer steps for a token, times the time of "
     "a step, is the speed-up for a token; times the length it is the ratio of whole decode times. "
-    "Backends that count their steps only."
+    "Backends that count their steps only. Lengths repeat exactly: where the answers to fewer than "
+    f"{FEWEST_LENGTHS} prompts differ in one, that column has no interval."
 )
 _HEADINGS = {
     "speedup": "Speed-up",

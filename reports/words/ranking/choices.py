@@ -158,7 +158,7 @@ def _rival(chosen: _Entry | None, good: Sequence[_Entry], samples: Samples) -> s
             return ""
         best = good[0]
         told = f"{ratio(best.speed.value)}× {best.speed.interval}"
-        return f"{best.variant.label} {told}: not shown to be faster"
+        return f"{best.variant.label} {told}: {best.speed.why_open or 'not shown to be faster'}"
     others = [entry for entry in good if entry is not chosen]
     if not others:
         return ""

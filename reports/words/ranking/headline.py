@@ -161,7 +161,8 @@ def _nobody(
         return f"Who is faster than {race.name} cannot be said."
     best, first = max(sound, key=lambda pair: (not costs[pair[1].index], pair[0].value))
     loads = over_loads(groups[first.index], race.speedup)
-    told = f"{best.times}{f' ({loads.brief})' if loads else ''}.{costs[first.index]}"
+    told = f"{best.times}{f' ({loads.brief})' if loads else ''}"
+    told += f"{f': {best.why_open}' if best.why_open else ''}.{costs[first.index]}"
     are_slower = all(s.is_slower for s, _ in sound)
     if len(sound) == 1:
         but = ", but slower" * are_slower
@@ -177,19 +178,22 @@ def _nobody(
     for _, variant in sound:
         if variant is first and loads is not None and loads.high.is_faster:
             continue
-        if ahead := _under_a_load(groups[variant.index], race.speedup):
+        if ahead := _under_a_load(groups[variant.index], race.speedup, len(sound)):
             text += f" {variant.label} was faster under {ahead}."
             text += costs[variant.index] * (variant is not first)
     return text
 
 
-def _under_a_load(cells: Sequence[Cell], metric: str) -> str:
+def _under_a_load(cells: Sequence[Cell], metric: str, variants: int) -> str:
     """The load under which a variant is faster, of several the one under which most; empty where
-    there is none."""
+    there is none. `variants`: how many are looked through, which share the 5% with the loads."""
+    loads = dict.fromkeys(cell.load for cell in cells)
+    by_load = {load: [c for c in cells if c.load == load] for load in loads}
+    searched = variants * len(by_load)
     found = [
         (own, load)
-        for load in dict.fromkeys(cell.load for cell in cells)
-        if (own := speed([c for c in cells if c.load == load], metric)) and own.is_faster
+        for load, under in by_load.items()
+        if (own := speed(under, metric, searched=searched)) and own.is_faster
     ]
     most, load = max(found, key=lambda pair: pair[0].value, default=(None, ""))
     return f"{load}: {most.times}" if most else ""

@@ -3,9 +3,10 @@
 Two runs of one version differ by what the machine does from repeat to repeat. With s the standard
 deviation of a repeat's mean log, R paired repeats tell the ratio of two such runs with a variance
 of 2 s^2 / R, enlarged as `crossed_mean` does for repeats that follow one another, and R - 1 degrees
-of freedom. A margin is held when a comparison of equal versions passes in 4 of 5 cases, if s is
-what these repeats show of it: t at alpha plus t at 0.2 standard errors. All rows have to pass,
-so that each of n gets an n-th of the chance to be inconclusive.
+of freedom. A margin is held when a comparison of equal versions passes in 4 of 5 cases. Such a
+margin is as uncertain as the s that it is made of, which the repeats show with R - 1 degrees of
+freedom too: the share that passes is a mean over what they may have shown of it. All n rows have to
+pass, each in the n-th root of 4 of 5 cases.
 
 Scores and answers have no such s: what flips is a few requests. Halves of the repeats are set side
 by side, as the gate does it with two runs, and the mean of the variances that it finds is that of
@@ -15,8 +16,10 @@ half as many repeats.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -37,6 +40,8 @@ LEAST_REPEATS = 3
 LEAST_FLIPPING = 4
 """Halves of one repeat tell nothing of what a run's repeats differ by."""
 HALVES = 20
+NODES = 100
+MOST_ERRORS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +86,63 @@ def calibrated(
 
 
 def margin_held(
-    spread: float, repeats: int, alpha: float, rows: int, *, relative: bool = True
+    spread: float,
+    repeats: int,
+    alpha: float,
+    rows: int,
+    *,
+    seen: int | None = None,
+    relative: bool = True,
 ) -> float:
-    """The margin that a file of `rows` rows holds with so many repeats."""
+    """The margin that a file of `rows` rows holds with so many repeats. `seen`: how many repeats
+    showed the spread; None where it is known."""
     error = spread * math.sqrt(2 / repeats * enlarged(repeats))
-    df = repeats - 1
-    needed = t_quantile(alpha, df) + t_quantile((1 - POWER) / rows, df)
+    if seen is None:
+        df = repeats - 1
+        needed = t_quantile(alpha, df) + t_quantile((1 - POWER) / rows, df)
+    else:
+        needed = _errors_passed(repeats, seen, alpha, POWER ** (1 / rows))
     return math.expm1(min(needed * error, 50.0)) if relative else needed * error
 
 
 def repeats_needed(
-    spread: float, wished: float, alpha: float, rows: int, *, relative: bool = True
+    spread: float,
+    wished: float,
+    alpha: float,
+    rows: int,
+    *,
+    seen: int | None = None,
+    relative: bool = True,
 ) -> int | None:
     """The fewest repeats, at least `LEAST_REPEATS`, that hold a margin."""
-    for repeats in range(LEAST_REPEATS, MOST_REPEATS + 1):
-        if margin_held(spread, repeats, alpha, rows, relative=relative) <= wished:
-            return repeats
-    return None
+
+    def holds(repeats: int) -> bool:
+        found = margin_held(spread, repeats, alpha, rows, seen=seen, relative=relative)
+        return found <= wished
+
+    tried = range(LEAST_REPEATS, MOST_REPEATS + 1)
+    place = bisect_left(tried, True, key=holds)
+    return tried[place] if place < len(tried) else None
+
+
+@cache
+def _errors_passed(repeats: int, seen: int, alpha: float, share: float) -> float:
+    """How many standard errors, as `seen` repeats show them, a margin needs so that equal versions
+    pass in that share of comparisons: of Z + t S <= m S', with a normal Z, the S of the comparison
+    and the S' of the calibration, which are roots of chi-squares over their degrees of freedom."""
+    from scipy.optimize import brentq
+    from scipy.special import chdtri, ndtr
+
+    # most of the chance to miss lies where S is large, or S' small: there the nodes are dense
+    places = (np.arange(NODES) + 0.5) / NODES
+    tails, weights = places**3, places**2 / (places**2).sum()
+    own = t_quantile(alpha, repeats - 1) * np.sqrt(chdtri(repeats - 1, tails) / (repeats - 1))
+    shown = np.sqrt(chdtri(seen - 1, 1 - tails) / (seen - 1))
+
+    def missed(margin: float) -> float:
+        return share - float(weights @ ndtr(margin * shown - own[:, None]) @ weights)
+
+    return float(brentq(missed, 0.0, MOST_ERRORS))
 
 
 def _spreads(
@@ -130,14 +175,15 @@ def _held(
     alpha: float,
     rows: int,
 ) -> HeldMargin:
+    seen, relative = repeats if found.by_the_clock else None, found.is_ratio
     return HeldMargin(
         cell,
         found.name,
         repeats,
         spread,
-        margin_held(spread, repeats, alpha, rows, relative=found.is_ratio),
+        margin_held(spread, repeats, alpha, rows, seen=seen, relative=relative),
         wished,
-        repeats_needed(spread, wished, alpha, rows, relative=found.is_ratio),
+        repeats_needed(spread, wished, alpha, rows, seen=seen, relative=relative),
     )
 
 

@@ -16,7 +16,14 @@ from results.compare.lossless.evidence import (
     sampled,
 )
 from results.compare.machines import settings
-from results.compare.pairing import ComparableTrials, Member, Versus, group_key, with_itself
+from results.compare.pairing import (
+    ComparableTrials,
+    Member,
+    Versus,
+    arithmetic,
+    group_key,
+    with_itself,
+)
 from results.compare.validity import has_kernels, other_draws
 from results.store.records import StoredTrial
 
@@ -92,6 +99,7 @@ class GroupTexts:
             "load": trial.load.label(),
             "against": theirs.trial.backend,
             "is_self": is_self,
+            "same_arithmetic": has_kernels(first) and arithmetic(first) == arithmetic(theirs),
             "other_draws": drawn_otherwise,
             "evidence": evidence,
         }

@@ -4,9 +4,8 @@
 - within noise: some differ, but no more than the reference differs from itself as far as enough
   prompts can tell, and nowhere where it was sure; or only where its two best tokens were as good
   as equal.
-- lossy: more differ than that, or one where the reference was sure.
-- unknown: nothing says how much the reference differs from itself, too few prompts do, or nothing
-  could be compared.
+- lossy: more differ than that, or one where the reference was sure, or one on its own kernels.
+- unknown: too few answers tell noise from another text, or nothing could be compared.
 
 Sampled text of engines with other draws is compared as a distribution (`sampled`).
 """
@@ -23,8 +22,8 @@ from results.compare.lossless.evidence import TextFork
 from results.compare.lossless.sampled import DEEPEST, FEWEST, log_chi_square_tail
 
 LosslessVerdict = Literal["lossless", "within noise", "lossy", "unknown"]
-ALPHA = 0.05
 SELDOM = "no prompt was asked often enough of both: 'rows' far below 'requests'"
+ALPHA = 0.05
 """Greatest chance that a backend that is as consistent as the reference, or draws from the same
 distribution, is called lossy."""
 TIES = {"float32": 2**-10, "float16": 2**-5, "bfloat16": 0.25}
@@ -129,11 +128,6 @@ class _AddedUp:
     def surest(self) -> float | None:
         return max((f["margin"] for f in self.forks if f["margin"] is not None), default=None)
 
-    @property
-    def is_told(self) -> bool:
-        """Whether the margin of each fork is known."""
-        return all(fork["margin"] is not None for fork in self.forks)
-
 
 def _added_up(cells: Sequence[Mapping[str, Any]]) -> _AddedUp:
     differing: dict[tuple[str, str], tuple[int, int]] = {}
@@ -166,7 +160,8 @@ def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
     else:
         floored = _added_up([cell for cell in cells if own.prompts.get(cell["checksum"])])
         tie = TIES.get(first["dtype"], max(TIES.values()))
-        verdict, why = _of_texts(added, own, floored, tie)
+        exact = all(cell["same_arithmetic"] for cell in cells)
+        verdict, why = _of_texts(added, own, floored, tie, is_exact=exact)
         if verdict == "unknown" and added.pairs and first["lossless"] is False:
             verdict, why = "lossy", "is none that promises it, and gives another text"
     low, high = added.interval
@@ -199,9 +194,10 @@ def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
 
 
 def _of_texts(
-    found: _AddedUp, own: _AddedUp, floored: _AddedUp, tie: float
+    found: _AddedUp, own: _AddedUp, floored: _AddedUp, tie: float, *, is_exact: bool
 ) -> tuple[LosslessVerdict, str]:
-    """`floored`: what was found on the workloads that the reference answered more than once."""
+    """`floored`: what was found on the workloads that the reference answered more than once.
+    `is_exact`: the reference's kernels and threads, which have to give its text."""
     if not found.pairs:
         return "unknown", "no answers could be compared"
     if found.equal == found.pairs:
@@ -209,17 +205,23 @@ def _of_texts(
     sure = max(tie, own.surest or 0.0)
     if found.surest is not None and found.surest > sure:
         return "lossy", f"leaves an answer of which the reference was sure by {found.surest:.3g}"
-    is_noisy = own.pairs > 0 and own.equal < own.pairs
+    is_noisy = own.equal < own.pairs
+    ties = found.forks and all(fork["margin"] is not None for fork in found.forks)
     p_value = _less_consistent(found, own)
-    if is_noisy and p_value < ALPHA:
+    if p_value < ALPHA and (is_noisy or not ties):
         return "lossy", f"differs more than the reference from itself (p = {p_value:.2g})"
-    if found.forks and found.is_told:
+    if ties:
         return "within noise", f"only where two tokens were within {sure:.3g} of each other"
     if is_noisy:
         return _of_noise(floored, own, p_value)
-    if own.pairs:
-        return "lossy", "the reference never differs from itself, and no margins were recorded"
-    return "unknown", "the reference was run once, and no margins were recorded"
+    if not own.pairs:
+        return "unknown", "the reference was run once, and no margins were recorded"
+    if is_exact:
+        return "lossy", "has the kernels and threads of plain decoding, which never differs"
+    return "unknown", (
+        f"{found.pairs - found.equal:,} of {found.pairs:,} answers differ, none of the "
+        f"reference's own (p = {p_value:.2g}): more of its repeats or margins would tell"
+    )
 
 
 def _of_noise(floored: _AddedUp, own: _AddedUp, p_value: float) -> tuple[LosslessVerdict, str]:
@@ -231,10 +233,8 @@ def _of_noise(floored: _AddedUp, own: _AddedUp, p_value: float) -> tuple[Lossles
         return "unknown", f"too few prompts that the reference answers alike again ({telling})"
     assert own.share is not None
     if floored.interval[1] < own.share:
-        return "unknown", (
-            f"fewer equal answers than the noise floor, but too few prompts to call it lossy "
-            f"(p = {p_value:.2g})"
-        )
+        few = "fewer equal answers than the noise floor, but too few prompts to call it lossy"
+        return "unknown", f"{few} (p = {p_value:.2g})"
     told = "no evidence that it differs more than the reference from itself"
     return "within noise", f"{told} (p = {p_value:.2g})"
 

@@ -20,6 +20,10 @@ from tests.support.results.report_runs import LOADS, MadeUpBackend, write_run
 
 REFERENCE = MadeUpBackend("vllm", 0.010)
 FAST = MadeUpBackend("fast", 0.005)
+SHOWN = (
+    "shown to be faster than the reference (each by its own interval: about 0.05 of 2 equal ones "
+    "would be too)"
+)
 
 
 def written(folder: Path, *engines: MadeUpBackend) -> Overview:
@@ -30,18 +34,22 @@ def written(folder: Path, *engines: MadeUpBackend) -> Overview:
 def test_replays_have_speed_ups_and_no_answers_to_draw(tmp_path: Path) -> None:
     replays = [dataclasses.replace(e, provenance=REPLAYED) for e in (REFERENCE, FAST)]
     found = tradeoff.section(written(tmp_path, *replays), Samples())
-    assert found.finding.startswith("Of 2 valid cells with replayed decisions 2 are surely faster")
+    assert found.finding.startswith("Of 2 valid cells with replayed decisions 2 are shown to")
     assert found.note == "Nothing to draw: decisions were replayed, which says nothing of answers."
 
 
 @pytest.mark.parametrize(
     ("lows", "replayed", "line"),
     [
-        ([0.9], True, "The 1 valid cell with replayed decisions is not surely faster than the "),
-        ([1.1], True, "The 1 valid cell with replayed decisions is surely faster than the "),
-        ([0.9, 0.9], False, "None of 2 valid cells is surely faster than the reference."),
-        ([0.9, 1.1], False, "Of 2 valid cells 1 is surely faster than the reference, with all "),
-        ([1.1, 1.1], False, "Of 2 valid cells 2 are surely faster than the reference, 2 of these"),
+        (
+            [0.9],
+            True,
+            "The 1 valid cell with replayed decisions is not shown to be faster than the ",
+        ),
+        ([1.1], True, "The 1 valid cell with replayed decisions is shown to be faster than the "),
+        ([0.9, 0.9], False, "None of 2 valid cells is shown to be faster than the reference."),
+        ([0.9, 1.1], False, f"Of 2 valid cells 1 is {SHOWN}, with all "),
+        ([1.1, 1.1], False, f"Of 2 valid cells 2 are {SHOWN}, 2 of these"),
     ],
 )
 def test_the_line_counts_one_and_none_as_one_says_it(
@@ -58,6 +66,16 @@ def test_the_line_counts_one_and_none_as_one_says_it(
         for cell, low in zip(own, lows, strict=False)
     )
     assert tradeoff._finding(dataclasses.replace(seen, cells=cells)).startswith(line)
+
+
+def test_no_cell_of_one_repeat_is_shown_to_be_faster(tmp_path: Path) -> None:
+    seen = written(tmp_path, REFERENCE, FAST)
+    cells = tuple(
+        dataclasses.replace(cell, metrics={**cell.metrics, "speedup_repeats": 1})
+        for cell in seen.cells
+    )
+    found = tradeoff._finding(dataclasses.replace(seen, cells=cells))
+    assert found == "None of 2 valid cells is shown to be faster than the reference."
 
 
 def test_without_a_speed_up_nothing_could_be_compared(tmp_path: Path) -> None:

@@ -88,7 +88,8 @@ def test_no_sentence_where_the_interval_touches_1(
     seen: Overview, low: float | None, high: float | None, valid: bool, words: str
 ) -> None:
     found = one(seen)
-    cell = changed(found.cell, speedup_native_low=low, speedup_native_high=high)
+    ends = {"speedup_native_low": low, "speedup_native_high": high}
+    cell = changed(found.cell, **ends, speedup_native_repeats=3)
     cell = dataclasses.replace(cell, valid_trials=cell.trials * valid)
     said = told(seen, found._replace(cell=cell))
     assert [words in sentence for sentence in said] == [True] * bool(words)

@@ -71,6 +71,8 @@ def test_rows_cells_and_frames_have_the_parts_with_intervals(tmp_path: Path) -> 
     assert cell["speedup_steps"] == pytest.approx(3.0)
     assert cell["speedup"] == pytest.approx(cell["speedup_steps"] * cell["speedup_step_time"])
     assert cell["speedup_steps_low"] == pytest.approx(3.0)
+    # the answers to two prompts are too few lengths for an interval
+    assert (cell["speedup_length_low"], cell["speedup_length_high"]) == (None, None)
     assert cell["speedup_step_time_low"] < cell["speedup_step_time"]
     assert row["speedup_step_time"] == pytest.approx(0.5)
     assert row["speedup_step_time_low"] == cell["speedup_step_time_low"]

@@ -9,6 +9,7 @@ from harness.core.nouns import UNKNOWN_TOKEN
 from results.compare.intervals.crossed import crossed_mean
 from results.compare.stats import (
     geometric_mean,
+    length_interval,
     log_ratios,
     matched_log_ratios,
     speedup_interval,
@@ -107,6 +108,21 @@ def test_interval_is_deterministic_and_ignores_empty_repeats() -> None:
     first, again = speedup_interval(logs), speedup_interval(logs.copy())
     assert first == again
     assert speedup_interval(np.vstack([logs, np.full((1, 40), np.nan)])) == first
+
+
+@pytest.mark.parametrize(
+    ("changed", "rows", "has_ends"),
+    [(0, None, False), (4, None, False), (5, None, True), (5, 12, False)],
+)
+def test_few_other_lengths_have_no_interval(changed: int, rows: int | None, has_ends: bool) -> None:
+    """Answers twice as long, in all repeats; asking a row again is no other prompt."""
+    logs = np.zeros((3, 24))
+    places = np.arange(24) if rows is None else np.arange(24) // 2
+    logs[:, :changed] = np.log(0.5)
+    found = length_interval(logs, None if rows is None else places)
+    assert found is not None
+    assert found.value == pytest.approx(0.5 ** (changed / 24))
+    assert (found.low is not None, found.high is not None) == (has_ends, has_ends)
 
 
 def test_a_wider_level_is_a_wider_interval() -> None:

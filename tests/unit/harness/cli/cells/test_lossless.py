@@ -23,7 +23,7 @@ def run_with(folder: Path, *engines: MadeUpBackend, repeats: int = 2) -> Path:
 
 
 def test_a_broken_promise_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = run_with(tmp_path, MadeUpBackend("adadecode", 0.01, changes=0.3))
+    folder = run_with(tmp_path, MadeUpBackend("adadecode", 0.01, changes=0.6))
     with pytest.raises(typer.Exit) as ended:
         lossless(folder)
     assert ended.value.exit_code == 1

@@ -69,7 +69,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Overview:
     engines = (ENGINES[0], ENGINES[1], MadeUpBackend("adadecode", 0.004, {"gamma": 0.75}))
     folder = write_run(
         tmp_path_factory.mktemp("crossings"), engines=engines, workloads=["gsm8k"],
-        loads=LOADS[:1], models=MODELS, repeats=2, requests=4,
+        loads=LOADS[:1], models=MODELS, repeats=3, requests=4,
     )  # fmt: skip
     return overview(load(folder))
 

@@ -162,6 +162,33 @@ def test_without_a_faster_one_the_reference_stays() -> None:
     assert found.rival == "exact 1.05× [0.95, 1.15]: not shown to be faster"
 
 
+@pytest.mark.parametrize(
+    ("repeats", "speedup", "told"),
+    [
+        (1, 9.0, "one repeat cannot tell; repeat it to tell"),
+        (2, 1.5, "two repeats cannot tell; repeat it to tell"),
+        (2, 3.0, ""),
+        (3, 1.5, ""),
+    ],
+)
+def test_few_repeats_choose_what_they_can_tell(repeats: int, speedup: float, told: str) -> None:
+    """One says nothing of what the machine does from one to the next; of two, one difference."""
+    run = RankedRun()
+    run.add(VLLM, 1.0)
+    run.add(EXACT, speedup)
+    metrics = {**run.cells[1].metrics, "speedup_repeats": repeats}
+    run.cells[1] = dataclasses.replace(run.cells[1], metrics=metrics)
+    (found,) = choices(run.cells, EVERY, {}, run.samples)
+    assert found.name == ("vllm" if told else "exact")
+    first = headline(run.cells, EVERY[:2], "")
+    assert first.startswith("exact was not clearly" if told else "exact (re-implementation) was f")
+    assert f"{speedup:.2f}×" in first
+    line = verdicts(run.cells, EVERY[:2], "")[1]
+    assert line.speed == f"{speedup:.2f}×"
+    for text in (found.rival, first.rstrip("."), line.sentence):
+        assert not told or f"]: {told}" in text
+
+
 def test_only_what_all_have_sound_counts(run: RankedRun) -> None:
     run.add(VLLM, 1.0, workload="xsum")
     run.add(EXACT, 9.0, workload="xsum", sound=False)

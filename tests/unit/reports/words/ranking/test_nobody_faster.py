@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness.core.nouns import Slo
 from reports.cells import Cell
 from reports.variants import NamedOptions, Variant, variants
@@ -46,6 +48,17 @@ def test_a_load_under_which_one_is_faster_is_not_hidden_behind_the_average() -> 
         f"fast was not clearly faster than vllm{BOTH}: 0.98× [0.96, 1.00] (0.60× [0.58, 0.62] "
         "under closed c=8 to 1.60× [1.58, 1.62] under closed c=1)."
     )
+
+
+@pytest.mark.parametrize(("speedup", "told"), [(1.09, False), (1.2, True)])
+def test_one_interval_above_1_of_many_that_are_looked_at_is_no_faster_load(
+    speedup: float, told: bool
+) -> None:
+    """Of forty at 95% one lies above 1 by chance: [1.01, 1.17] does, and at 99.7% it holds 1."""
+    cells = [under(FAST, n, 0.9) for n in range(1, 9)]
+    cells += [under(SWIFT, n, 0.8) for n in range(2, 9)]
+    found = headline([*cells, under(SWIFT, 1, speedup, wide=0.08)], [VLLM, FAST, SWIFT], "")
+    assert ("swift was faster under closed c=1" in found) == told
 
 
 def test_that_all_were_slower_is_said_with_the_best_number() -> None:

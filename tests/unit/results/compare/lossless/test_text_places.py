@@ -32,7 +32,7 @@ def test_dtypes_and_machines_have_verdicts_of_their_own(apart: str) -> None:
             "variant": name, "backend": name, "options": {}, "label": None, "model": "demo",
             "dtype": "bfloat16", "machine": "a", "against": "vllm", "is_self": own,
             "checksum": "c", "other_draws": False, "lossless": True, "evidence": evidence,
-            "setting": {}, apart: place,
+            "setting": {}, "same_arithmetic": False, apart: place,
         }  # fmt: skip
 
     places = ("float32", "float16") if apart == "dtype" else ("a", "b")

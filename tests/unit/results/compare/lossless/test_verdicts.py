@@ -48,9 +48,12 @@ def ran(backend: str, changed: Changed | None = None, repeat: int = 0, **more: A
     return record(of, generations, lossless=lossless)
 
 
-def judged(folder: Path, *records: TrialRecord, backend: str = "fast") -> BackendText:
+def judged(
+    folder: Path, *records: TrialRecord, backend: str = "fast", options: Any = None
+) -> BackendText:
+    """`options`: the reference's."""
     choices: list[Any] = [
-        {"name": name, "options": {}} for name in ("vllm", "fast", "autoregressive")
+        {"name": name, "options": options or {}} for name in ("vllm", "fast", "autoregressive")
     ]
     found = text_verdicts(run_of(folder, *records, backends=choices))
     (one,) = [text for text in found if text.backend == backend and not text.is_reference]
@@ -67,11 +70,40 @@ def test_equal_answers_are_lossless_with_their_interval(tmp_path: Path) -> None:
     assert one.high == 1.0
 
 
-def test_a_change_of_one_token_is_lossy_where_the_reference_never_differs(tmp_path: Path) -> None:
-    one = judged(tmp_path, ran("vllm"), ran("vllm", repeat=1), ran("fast", {7: (2, None)}))
-    assert (one.verdict, one.equal, one.pairs) == ("lossy", 19, 20)
-    assert one.fork == {"request": "r7", "token": 2, "margin": None}
-    assert "never differs from itself, and no margins" in one.why
+@pytest.mark.parametrize(("count", "verdict", "p"), [(1, "unknown", 0.5), (5, "lossy", 0.031)])
+def test_few_changes_are_no_evidence_where_the_reference_did_not_differ(
+    tmp_path: Path, count: int, verdict: str, p: float
+) -> None:
+    """Its few pairs may all be equal by luck, as those of an equal backend might have been."""
+    changed = dict.fromkeys(range(count), (2, None))
+    one = judged(tmp_path, ran("vllm"), ran("vllm", repeat=1), ran("fast", changed))
+    assert (one.verdict, one.equal, one.pairs) == (verdict, 20 - count, 20)
+    assert one.fork == {"request": "r0", "token": 2, "margin": None}
+    assert f"(p = {p})" in one.why
+    if verdict == "unknown":
+        assert one.why.startswith("1 of 20 answers differ, none of the reference's own")
+
+
+@pytest.mark.parametrize(("threads", "verdict"), [(2, "lossy"), (1, "unknown")])
+def test_the_same_kernels_have_to_give_the_same_text(
+    tmp_path: Path, threads: int, verdict: str
+) -> None:
+    plain = {"kernels": "native", "threads": 2}
+    own = {**plain, "threads": threads}
+    one = judged(
+        tmp_path,
+        *(ran("autoregressive", repeat=r, options=plain) for r in (0, 1)),
+        ran("fast", {7: (2, None)}, options=own),
+        options=plain,
+    )
+    assert (one.verdict, one.against) == (verdict, "autoregressive")
+
+
+def test_ties_are_ties_however_many_where_the_reference_did_not_differ(tmp_path: Path) -> None:
+    ties = dict.fromkeys(range(8), (2, 1e-5))
+    reference = [ran("vllm"), ran("vllm", repeat=1), ran("vllm", margins=ties)]
+    one = judged(tmp_path, *reference, ran("fast", ties))
+    assert (one.verdict, one.equal) == ("within noise", 12)
 
 
 @pytest.mark.parametrize(("margin", "verdict"), [(0.01, "within noise"), (3.0, "lossy")])
