@@ -152,3 +152,11 @@ def log_chi_square_tail(values: Floats, degrees: int) -> Floats:
     from scipy.special import chdtrc
 
     return np.asarray(np.log(np.maximum(chdtrc(degrees, values), 1e-300)))
+
+
+def fisher(p_values: Sequence[float]) -> float:
+    """Fisher's combination (1932) of the p values of different prompts."""
+    if len(p_values) == 1:
+        return p_values[0]
+    total = -2 * np.log(p_values).sum(keepdims=True)
+    return float(np.exp(log_chi_square_tail(total, 2 * len(p_values)))[0])

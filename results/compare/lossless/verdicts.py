@@ -19,7 +19,8 @@ from typing import Any, Literal
 
 from results.compare.intervals.wilson import wilson_interval
 from results.compare.lossless.evidence import TextFork
-from results.compare.lossless.sampled import DEEPEST, FEWEST, log_chi_square_tail
+from results.compare.lossless.exchanged import p_apart
+from results.compare.lossless.sampled import DEEPEST, FEWEST, fisher
 
 LosslessVerdict = Literal["lossless", "within noise", "lossy", "unknown"]
 SELDOM = "no prompt was asked often enough of both: 'rows' far below 'requests'"
@@ -218,9 +219,12 @@ def _of_texts(
         return "unknown", "the reference was run once, and no margins were recorded"
     if is_exact:
         return "lossy", "has the kernels and threads of plain decoding, which never differs"
+    p_value = p_apart(floored.differing.values())
+    told = f"{found.pairs - found.equal:,} of {found.pairs:,} answers differ, none of the "
+    if p_value < ALPHA:
+        return "lossy", f"{told}reference's own (p = {p_value:.2g})"
     return "unknown", (
-        f"{found.pairs - found.equal:,} of {found.pairs:,} answers differ, none of the "
-        f"reference's own (p = {p_value:.2g}): more of its repeats or margins would tell"
+        f"{told}reference's own (p = {p_value:.2g}): more of its repeats or margins would tell"
     )
 
 
@@ -271,7 +275,7 @@ def _of_draws(
     count, beginnings = (sum(one[name] for one in draws) for name in ("draws", "beginnings"))
     if len(draws) < workloads and not beginnings:
         return "unknown", SELDOM, None
-    p_value = _fisher([one["p_value"] for one in draws])
+    p_value = fisher([one["p_value"] for one in draws])
     if not beginnings:
         if not all(one["alike"] for one in draws):
             rare = f"tokens that came less than {FEWEST} times or after the first {DEEPEST}"
@@ -283,16 +287,6 @@ def _of_draws(
         return "lossy", f"another distribution: {told} differ (p = {p_value:.2g})", p_value
     told = f"no evidence of other {told} of {count:,} draws (p = {p_value:.2g})"
     return "within noise", told, p_value
-
-
-def _fisher(p_values: Sequence[float]) -> float:
-    """Fisher's combination (1932) of the p values of different prompts."""
-    if len(p_values) == 1:
-        return p_values[0]
-    import numpy as np
-
-    total = -2 * np.log(p_values).sum(keepdims=True)
-    return float(np.exp(log_chi_square_tail(total, 2 * len(p_values)))[0])
 
 
 def _distance(draws: Sequence[Mapping[str, Any]]) -> float | None:
