@@ -72,17 +72,11 @@ def times_within(
 
 
 def of_trial(trial: Trial) -> list[float]:
-    """The arrival times of a trial: of its requests, or of those that its duration holds. Raises
-    `UserError` as `arrival_times`.
-
-    Each repeat has a draw of its own, the same for all systems: neighbours wait in the same queue,
-    so that what one draw says of two systems varies with the draw, and only other draws show by
-    how much.
-    """
-    seed = (trial.seed, trial.repeat)
+    """The arrival times of a trial: of its requests, or of those that its duration holds; the same
+    in each repeat. Raises `UserError` as `arrival_times`."""
     if trial.duration_s is not None and trial.load.is_open:
-        return times_within(trial.load, trial.duration_s, seed)
-    return arrival_times(trial.load, trial.requests, seed)
+        return times_within(trial.load, trial.duration_s, trial.seed)
+    return arrival_times(trial.load, trial.requests, trial.seed)
 
 
 def _random_times(rate: float, shape: float, count: int, seed: Seed) -> list[float]:

@@ -217,9 +217,7 @@ TOP: dict[str, Schema] = {
         4,
         default=1,
     ),
-    "seed": said(
-        SEED, "Decides rows, arrivals (each repeat draws its own) and made-up prompts.", 1
-    ),
+    "seed": said(SEED, "Decides rows, arrivals and made-up prompts.", 1),
     "quality_margin": said(
         {"type": "number", "minimum": 0, "maximum": 1},
         "By how much of a task's score answers may be worse and still count as good.",

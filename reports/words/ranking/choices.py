@@ -137,9 +137,10 @@ def load_words(cell: Cell) -> str:
 
 
 def _load_words(first: Cell, cells: Sequence[Cell], samples: Samples) -> str:
-    """And where it leaves all of them idle, that it does."""
+    """And where it leaves all of them idle, that it does; of random arrivals, whose intervals."""
     told = told_beside([first.load], cells, samples).get(first.load, "")
-    return "; ".join(filter(None, (load_words(first), told)))
+    drawn = "intervals are of this one draw" if first.load_kind in ("poisson", "gamma") else ""
+    return "; ".join(filter(None, (load_words(first), told, drawn)))
 
 
 def _answers(race: Race, chosen: _Entry | None, quality: Mapping[int, AnswerQuality]) -> str:

@@ -20,7 +20,6 @@ from harness.core.nouns import (
     Commit,
     Generation,
     Label,
-    Load,
     Model,
     Request,
     Sampling,
@@ -200,19 +199,16 @@ def test_the_arrivals_of_a_trace_are_part_of_a_trials_key(model: Path, tmp_path:
         session(model, Silent()).requests(before)
 
 
-def test_the_seed_and_the_repeat_decide_when_requests_arrive(model: Path) -> None:
-    def times(seed: int, repeat: int = 0) -> list[float]:
+def test_the_seed_decides_when_requests_arrive(model: Path) -> None:
+    def times(seed: int) -> list[float]:
         load = [{"kind": "poisson", "rate": 5.0}]
         (trial,) = trials(model, load=load, seed=seed)
-        _, measured = session(model, Silent()).requests(replace(trial, repeat=repeat))
-        found = [request.arrival_s for request in measured]
-        assert found == arrivals.arrival_times(trial.load, 6, (seed, repeat))
-        return found
+        _, measured = session(model, Silent()).requests(trial)
+        assert [r.arrival_s for r in measured] == arrivals.arrival_times(trial.load, 6, seed)
+        return [request.arrival_s for request in measured]
 
-    assert times(1) == times(1) == arrivals.arrival_times(Load("poisson", rate=5.0), 6, 1)
+    assert times(1) == times(1)
     assert times(1) != times(2)
-    assert times(1, 1) == times(1, 1)
-    assert len({tuple(times(1, repeat)) for repeat in range(4)}) == 4
 
 
 def test_warm_up_prompts_are_not_the_measured_ones(model: Path) -> None:
