@@ -83,6 +83,8 @@ class Judged(NamedTuple):
 def would_settle(pairs: Sequence[PairedScores]) -> str:
     """How many prompts would settle pairs of which there are too few, as a clause."""
     needed = max(pair.needed for pair in pairs)
+    if needed >= _MOST:
+        return "no number that could be asked would settle it"
     if any(pair.is_least for pair in pairs):
         return f"at least {needed:,} are needed"
     return f"about {needed:,} would settle it"
@@ -156,7 +158,10 @@ def judge(differences: Sequence[float], margin: float = QUALITY_MARGIN) -> Judge
     if differ < _FEWEST and not _is_as_good(asked, 0.0, 0.0, margin):
         needed = _first(asked, lambda count: _is_as_good(count, total, square, margin))
         return Judged(found, needed, is_least=True)
-    share = (square + _PSEUDO / 2) / (asked + _PSEUDO)
+    # one pseudo-prompt differs as much as those that differ most: scores between right and wrong
+    # differ by less than a whole one
+    unit = max((d * d for d in differences), default=0.0) or 1.0
+    share = (square + unit * _PSEUDO / 2) / (asked + _PSEUDO)
 
     def settles(prompts: int) -> bool:
         # further prompts make up for none of what is lost so far, and gain nothing on average

@@ -195,7 +195,7 @@ class SystemSearch:
         return FoundGoodput(
             search.probes,
             search.found(),
-            self._limit(search, slo, ended),
+            self._limit(search, slo, ended, is_taken_over=bool(held and not own)),
             ended,
             sum(load.is_disturbed for _, load in known + self._loads[before:]),
             held or None,
@@ -252,7 +252,7 @@ class SystemSearch:
             search.add(probe)
         return ""
 
-    def _limit(self, search: RateSearch, slo: Slo, ended: str) -> str:
+    def _limit(self, search: RateSearch, slo: Slo, ended: str, *, is_taken_over: bool) -> str:
         if ended == LATE:
             return f"{CLIENT} at {self._ceiling:g}/s: more cannot be asked here"
         if ended == FAILED:
@@ -267,9 +267,9 @@ class SystemSearch:
             return HIGHEST if low else "nothing was seen"
         limit = limited_by(next(load.shares(slo) for rate, load in self._loads if rate == high))
         if low is None:
-            return (
-                f"missed at {high:g}/s, the lowest rate tried ({limit}); more --max-probes may find"
-            )
+            whose = "which is of a narrower slo; " * is_taken_over
+            told = f"{whose}missed at {high:g}/s, the lowest rate tried ({limit})"
+            return f"{told}; more --max-probes may find"
         return limit
 
 

@@ -124,10 +124,22 @@ def test_of_hardly_any_prompt_that_differs_no_number_is_advised() -> None:
     assert not judge([-1.0] * 5 + [1.0] * 5 + [0.0] * 54).is_least
 
 
+@pytest.mark.parametrize(("spread", "most"), [(0.02, 260), (0.05, 320)])
+def test_scores_that_differ_little_take_few_prompts(spread: float, most: int) -> None:
+    """ROUGE-L of nearly equal texts: a pseudo-prompt that is lost whole would ask for 750."""
+    chance = random.Random(0)
+    for _ in range(20):
+        found = judge([chance.gauss(0, spread) for _ in range(20)])
+        assert (found.judgement, found.is_least) == ("too few", False)
+        assert 150 <= found.needed <= most
+
+
 def test_what_lies_on_the_margin_and_a_margin_of_nothing_are_told_of() -> None:
     judgement, needed, is_least = judge([-0.02] * 10, 0.02)
     assert (judgement, 10 < needed < 10**4, is_least) == ("too few", True, False)
     assert judge([0.0] * 10, 0.0) == ("too few", 10_000_000, True)
+    equal = PairedScores(0.5, 0.5, 10, *judge([0.0] * 10, 0.0))
+    assert would_settle([equal]) == "no number that could be asked would settle it"
     assert judge([-1.0, 0.0, 0.0], 1.0).judgement == "as good"
 
 

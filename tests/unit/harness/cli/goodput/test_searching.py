@@ -97,6 +97,26 @@ def test_what_a_narrower_objective_held_a_wider_one_holds_at_least() -> None:
     assert one.plain(0.95)["scales"][0]["low_per_s"] == one.first.held
 
 
+def test_of_what_a_wider_objective_holds_at_least_it_is_told_whose_it_is() -> None:
+    settings: dict[str, Any] = {"slo": Slo(e2e_ms=200), "requests": 100, "most": 2}
+    alone = VirtualServer()
+    searched(alone, **settings)
+
+    class Slower(VirtualServer):
+        """Every answer takes ten seconds more from the end of the first search on."""
+
+        def served(self, rate: float | None, count: int, rng: Any) -> tuple[Any, Any]:
+            due, times = super().served(rate, count, rng)
+            return due, times + 10.0 * (len(self.asked) > len(alone.asked))
+
+    one = searched(Slower(), scales=(8.0,), **settings)
+    wide = one.scales[8.0]
+    assert wide.found is None
+    assert wide.held == one.first.held is not None
+    told = f"held at {wide.held:g}/s; which is of a narrower slo; missed at "
+    assert _told(wide).startswith(told)
+
+
 def test_the_next_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
     tell(SearchedSystems(Path("a b"), [searched(VirtualServer(late_from=20))], {}), as_json=False)
     assert capsys.readouterr().out.endswith("next: decodebench report 'a b'\n")
