@@ -17,6 +17,7 @@ from results.compare.lossless.evidence import (
 )
 from results.compare.machines import settings
 from results.compare.pairing import (
+    NATIVE,
     ComparableTrials,
     Member,
     Versus,
@@ -99,7 +100,9 @@ class GroupTexts:
             "load": trial.load.label(),
             "against": theirs.trial.backend,
             "is_self": is_self,
-            "same_arithmetic": has_kernels(first) and arithmetic(first) == arithmetic(theirs),
+            "same_arithmetic": theirs.trial.backend == NATIVE
+            and has_kernels(first)
+            and arithmetic(first) == arithmetic(theirs),
             "other_draws": drawn_otherwise,
             "evidence": evidence,
         }

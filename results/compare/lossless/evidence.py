@@ -38,6 +38,8 @@ class TextEvidence(TypedDict):
     """Different prompts among the pairs: greedy decoding repeats itself."""
     differing: dict[str, list[int]]
     """Prompt (`row_id`) -> [equal pairs, pairs], of those with a pair that differs."""
+    asked: dict[str, int]
+    """Prompt -> pairs."""
     forks: list[TextFork]
     """Each place once."""
     draws: dict[str, Any] | None
@@ -153,6 +155,7 @@ def _evidence(
             names[n]: [int(pairs[n] - other_pairs[n]), int(pairs[n])]
             for n in np.flatnonzero(other_pairs)
         },
+        asked={names[n]: int(pairs[n]) for n in np.flatnonzero(pairs)},
         forks=list(forks.values()),
         draws=None,
     )

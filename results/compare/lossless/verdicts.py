@@ -12,14 +12,18 @@ Sampled text of engines with other draws is compared as a distribution (`sampled
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from results.compare.intervals.wilson import wilson_interval
 from results.compare.lossless.evidence import TextFork
-from results.compare.lossless.exchanged import p_apart
+from results.compare.lossless.exchanged import (
+    PromptAgain,
+    answered_again,
+    p_apart,
+    p_less_consistent,
+)
 from results.compare.lossless.sampled import DEEPEST, FEWEST, fisher
 
 LosslessVerdict = Literal["lossless", "within noise", "lossy", "unknown"]
@@ -85,7 +89,7 @@ def text_verdicts(found: Sequence[Mapping[str, Any]]) -> list[BackendText]:
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for one in found:
         groups.setdefault((one["variant"], *_against(one)), []).append(one)
-    return [_verdict(cells, _own(found, cells)) for cells in groups.values()]
+    return [_verdict(cells, _own_cells(found, cells)) for cells in groups.values()]
 
 
 def _against(one: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -93,11 +97,13 @@ def _against(one: Mapping[str, Any]) -> tuple[Any, ...]:
     return *own, *one["setting"].items()
 
 
-def _own(found: Iterable[Mapping[str, Any]], cells: Sequence[Mapping[str, Any]]) -> _AddedUp:
+def _own_cells(
+    found: Iterable[Mapping[str, Any]], cells: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
     """What the backend that `cells` are held against says of itself on the same workloads."""
     against, workloads = _against(cells[0]), {cell["checksum"] for cell in cells}
     alike = (cell for cell in found if cell["is_self"] and _against(cell) == against)
-    return _added_up([cell for cell in alike if cell["checksum"] in workloads])
+    return [cell for cell in alike if cell["checksum"] in workloads]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +158,21 @@ def _added_up(cells: Sequence[Mapping[str, Any]]) -> _AddedUp:
     )
 
 
-def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
-    first, added = cells[0], _added_up(cells)
+def _verdict(
+    cells: Sequence[Mapping[str, Any]], own_cells: Sequence[Mapping[str, Any]]
+) -> BackendText:
+    first, added, own = cells[0], _added_up(cells), _added_up(own_cells)
     draws = _tests(cells)
     p_value = None
     if first["other_draws"]:
         verdict, why, p_value = _of_draws(draws, len({cell["checksum"] for cell in cells}))
     else:
-        floored = _added_up([cell for cell in cells if own.prompts.get(cell["checksum"])])
+        groups = {cell["group"] for cell in own_cells if cell["evidence"]["pairs"]}
+        floored = _added_up([cell for cell in cells if cell["group"] in groups])
+        again = answered_again(cells, own_cells)
         tie = TIES.get(first["dtype"], max(TIES.values()))
         exact = all(cell["same_arithmetic"] for cell in cells)
-        verdict, why = _of_texts(added, own, floored, tie, is_exact=exact)
+        verdict, why = _of_texts(added, own, floored, again, tie, is_exact=exact)
         if verdict == "unknown" and added.pairs and first["lossless"] is False:
             verdict, why = "lossy", "is none that promises it, and gives another text"
     low, high = added.interval
@@ -195,9 +205,15 @@ def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
 
 
 def _of_texts(
-    found: _AddedUp, own: _AddedUp, floored: _AddedUp, tie: float, *, is_exact: bool
+    found: _AddedUp,
+    own: _AddedUp,
+    floored: _AddedUp,
+    again: Sequence[PromptAgain],
+    tie: float,
+    *,
+    is_exact: bool,
 ) -> tuple[LosslessVerdict, str]:
-    """`floored`: what was found on the workloads that the reference answered more than once.
+    """`floored`: what was found where the reference answered more than once, `again` by prompt.
     `is_exact`: the reference's kernels and threads, which have to give its text."""
     if not found.pairs:
         return "unknown", "no answers could be compared"
@@ -208,7 +224,7 @@ def _of_texts(
         return "lossy", f"leaves an answer of which the reference was sure by {found.surest:.3g}"
     is_noisy = own.equal < own.pairs
     ties = found.forks and all(fork["margin"] is not None for fork in found.forks)
-    p_value = _less_consistent(found, own)
+    p_value = p_less_consistent(again)
     if p_value < ALPHA and (is_noisy or not ties):
         return "lossy", f"differs more than the reference from itself (p = {p_value:.2g})"
     if ties:
@@ -219,7 +235,7 @@ def _of_texts(
         return "unknown", "the reference was run once, and no margins were recorded"
     if is_exact:
         return "lossy", "has the kernels and threads of plain decoding, which never differs"
-    p_value = p_apart(floored.differing.values())
+    p_value = p_apart(again)
     told = f"{found.pairs - found.equal:,} of {found.pairs:,} answers differ, none of the "
     if p_value < ALPHA:
         return "lossy", f"{told}reference's own (p = {p_value:.2g})"
@@ -241,23 +257,6 @@ def _of_noise(floored: _AddedUp, own: _AddedUp, p_value: float) -> tuple[Lossles
         return "unknown", f"{few} (p = {p_value:.2g})"
     told = "no evidence that it differs more than the reference from itself"
     return "within noise", f"{told} (p = {p_value:.2g})"
-
-
-def _less_consistent(found: _AddedUp, own: _AddedUp) -> float:
-    """p of a backend that is as consistent as the reference with itself: of the prompts of which
-    one has a smaller share of equal answers than the other, as many would go either way (sign
-    test). Shares, and not whether all are equal: more pairs of one side than of the other would
-    make an unequal one likelier there. Prompts that the reference answered once tell nothing."""
-
-    def share(of: _AddedUp, name: tuple[str, str]) -> float:
-        equal, pairs = of.differing.get(name, (1, 1))
-        return equal / pairs
-
-    names = [name for name in {*found.differing, *own.differing} if own.prompts.get(name[0])]
-    less = sum(share(found, name) < share(own, name) for name in names)
-    more = sum(share(found, name) > share(own, name) for name in names)
-    n = less + more
-    return sum(math.comb(n, k) for k in range(less, n + 1)) / 2**n if n else 1.0
 
 
 def _tests(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

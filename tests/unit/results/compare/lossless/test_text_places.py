@@ -25,14 +25,14 @@ def test_dtypes_and_machines_have_verdicts_of_their_own(apart: str) -> None:
         differing = {f"r{n}": [0, 1] for n in range(40 - equal)}
         evidence = {
             "pairs": 40, "equal": equal, "requests": 40, "differing": differing, "forks": [],
-            "draws": None,
+            "asked": {f"r{n}": 1 for n in range(40)}, "draws": None,
         }  # fmt: skip
         name = "vllm" if own else "fast"
         return {
             "variant": name, "backend": name, "options": {}, "label": None, "model": "demo",
             "dtype": "bfloat16", "machine": "a", "against": "vllm", "is_self": own,
             "checksum": "c", "other_draws": False, "lossless": True, "evidence": evidence,
-            "setting": {}, "same_arithmetic": False, apart: place,
+            "setting": {}, "same_arithmetic": False, "group": place, apart: place,
         }  # fmt: skip
 
     places = ("float32", "float16") if apart == "dtype" else ("a", "b")
