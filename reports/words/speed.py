@@ -191,7 +191,7 @@ def speed_words(
     if not found.valid:
         return "no valid cell has a speed-up"
     if loads is not None:
-        return loads.words(other)
+        return "; ".join(filter(None, (loads.words(other), found.why_open)))
     if found.is_faster:
         return f"{ratio(found.value)}× {other}'s decode speed {found.interval}"
     if found.is_slower:

@@ -59,7 +59,8 @@ def _set_own() -> None:
     It listens on every interface, and so asks for a token. One of ours keeps Ray from writing one
     to ~/.ray/auth_token, for which any cluster that is started here later would ask."""
     os.environ.setdefault("RAY_worker_niceness", "0")
-    if not any(name.startswith("RAY_AUTH_") for name in os.environ):
+    given = os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
+    if not given and os.environ.get("RAY_AUTH_MODE") != "disabled":
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
@@ -136,7 +137,10 @@ def _refusal(told: str) -> str:
         return f"no Ray cluster answers within {ANSWERS_S:g} s; expected HOST:PORT of one"
     why = told.strip().splitlines()[-1]
     if "authentication token" in told.lower():
-        why = "it needs a token; set RAY_AUTH_MODE=token, with the token in ~/.ray/auth_token"
+        why = (
+            "it needs a token, and no other one; set RAY_AUTH_MODE=token, with its token in "
+            "~/.ray/auth_token or RAY_AUTH_TOKEN"
+        )
     return f"refuses the connection: {why:.200}"
 
 

@@ -200,10 +200,12 @@ def warn_of_niceness(nodes: Sequence[ClusterNode]) -> None:
     there = {node.name: node.state.environment.get("niceness", here) for node in nodes}
     if other := {name: value for name, value in there.items() if value != here}:
         values = ", ".join(str(value) for value in sorted(set(other.values())))
+        cure = "start Ray on nodes with RAY_worker_niceness=0"
+        if max(other.values()) < here:
+            cure = f"run this command without 'nice' ({here})"
         print(
             f"warning: engines run at niceness {values} on {', '.join(other)}, and at {here} on "
-            "this machine: their trials are of another set-up; start Ray on nodes with "
-            "RAY_worker_niceness=0",
+            f"this machine: their trials are of another set-up; {cure}",
             file=sys.stderr,
         )
 

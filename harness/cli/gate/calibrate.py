@@ -79,9 +79,14 @@ def calibrate_gate(
     written, beyond = _rules(held, rules)
     for rule in beyond:
         named = f"{rule.metric} of {rule.workload}, {rule.load}, {rule.model}: {rule.backend}"
-        print(f"warning: left out: {named} holds no margin below 1000%", file=sys.stderr)
+        print(
+            f"warning: left out: {named} holds no margin below 1000%; more repeats may",
+            file=sys.stderr,
+        )
     if not written:
-        raise UserError(f"{run}: no margin below 1000% is held; expected a quieter machine")
+        raise UserError(
+            f"{run}: no margin below 1000% is held; expected more repeats, or a quieter machine"
+        )
     write_atomic(out, rules_text(written, rules.alpha, comment).encode())
     if as_json:
         for one in held:

@@ -70,5 +70,8 @@ def test_others_need_its_token_which_is_written_nowhere(
     assert done.stdout, done.stderr
     ours, workers = done.stdout.split()
     assert workers == ours
-    assert "refuses the connection: it needs a token; set RAY_AUTH_MODE=token" in done.stderr
+    assert (
+        "refuses the connection: it needs a token, and no other one; set RAY_AUTH_MODE=token"
+        in done.stderr
+    )
     assert not (tmp_path / "home" / ".ray").exists()

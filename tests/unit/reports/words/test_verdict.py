@@ -185,6 +185,13 @@ def test_loads_that_differ_are_a_range_and_no_mean() -> None:
     ) in named
 
 
+def test_over_loads_too_one_repeat_cannot_tell() -> None:
+    found = loads((1.5, 1.4, 1.6), (4.0, 3.9, 4.1))
+    once = [replace(cell, metrics={**cell.metrics, "speedup_repeats": 1}) for cell in found]
+    (told,) = verdicts(once, [FAST], "")
+    assert "under closed c=2; one repeat cannot tell; repeat it to tell" in told.sentence
+
+
 @pytest.mark.parametrize(
     ("ends", "shown"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 
 import pytest
@@ -83,7 +84,8 @@ def test_addresses_are_hosts_with_ports(address: str) -> None:
     [
         (
             "RPC error: InvalidAuthToken: Authentication token is missing or incorrect. Note: x",
-            "it needs a token; set RAY_AUTH_MODE=token, with the token in ~/.ray/auth_token",
+            "it needs a token, and no other one; set RAY_AUTH_MODE=token, with its token in "
+            "~/.ray/auth_token or RAY_AUTH_TOKEN",
         ),
         ("RuntimeError: Ray version mismatch", "RuntimeError: Ray version mismatch"),
     ],
@@ -95,3 +97,27 @@ def test_why_a_cluster_refuses_is_told(
     with pytest.raises(UserError) as found:
         devices._health("127.0.0.1:9", "--address 127.0.0.1:9")
     assert str(found.value) == f"--address 127.0.0.1:9: refuses the connection: {told}"
+
+
+@pytest.mark.parametrize(
+    ("told", "own"),
+    [
+        ({}, True),
+        ({"RAY_AUTH_MODE": "token"}, True),
+        ({"RAY_AUTH_MODE": "disabled"}, False),
+        ({"RAY_AUTH_TOKEN_PATH": "x"}, False),
+    ],
+)
+def test_a_ray_of_its_own_has_a_token_unless_one_is_given_or_none_is_wanted(
+    told: dict[str, str], own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else Ray writes one to the home folder, for which any later cluster asks."""
+    for name in [name for name in os.environ if name.startswith("RAY_AUTH_")]:
+        monkeypatch.delenv(name)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "")
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    devices._set_own()
+    assert ("RAY_AUTH_TOKEN" in os.environ) == own
