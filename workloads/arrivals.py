@@ -10,6 +10,7 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.files import looked_for, user_path
+from harness.core.names import stands_in_for
 from harness.core.nouns import Load, Trial
 from workloads.readers import Budget, read_records, text_lines
 
@@ -72,11 +73,15 @@ def times_within(
 
 
 def of_trial(trial: Trial) -> list[float]:
-    """The arrival times of a trial: of its requests, or of those that its duration holds; the same
-    in each repeat. Raises `UserError` as `arrival_times`."""
+    """The arrival times of a trial: of its requests, or of those that its duration holds. They are
+    the same in each repeat, unless its load is drawn anew in each: then a repeat that is measured
+    again has those of the one that it stands in for. Raises `UserError` as `arrival_times`."""
     if trial.duration_s is not None and trial.load.is_open:
         return times_within(trial.load, trial.duration_s, trial.seed)
-    return arrival_times(trial.load, trial.requests, trial.seed)
+    first = stands_in_for(trial.repeat)
+    repeat = trial.repeat if first is None else first
+    seed = (trial.seed, repeat) if trial.load.redraw else trial.seed
+    return arrival_times(trial.load, trial.requests, seed)
 
 
 def _random_times(rate: float, shape: float, count: int, seed: Seed) -> list[float]:

@@ -11,8 +11,8 @@ batch. The table is what docs/metrics.md has.
 
 `--queue` asks for the intervals of "first token" and "whole answer" in an open load
 (`results.compare.rivals`): requests wait for one server, which the second system keeps busy for 15%
-less time, over four repeats; `--requests` and the load vary. Beside one draw of arrivals for all
-repeats, as trials have it (`workloads.arrivals.of_trial`), a draw in each repeat.
+less time, over four repeats; `--requests` and the load vary: a draw of arrivals in each repeat
+(`redraw`; `workloads.arrivals.of_trial`) beside one for all of them.
 """
 
 from __future__ import annotations

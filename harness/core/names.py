@@ -33,6 +33,8 @@ BUNDLED = "bundled"
 HUB = "hub"
 """Source of prompts: the data set of a workload's name."""
 
+REDRAWN: Final = " redrawn"
+"""Ends the label of a load whose random arrivals are drawn anew in each repeat."""
 QUALITY: Final = "quality"
 """The load of prompts that are asked once for the sake of their answers: nothing of it is a time.
 Its workload has all prompts of the experiment, and the trial asks those that no timed one does."""

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from harness.core.canonical import canonical_json as canonical_json
 from harness.core.canonical import to_json as to_json
 from harness.core.decisions import Decisions
-from harness.core.names import QUALITY
+from harness.core.names import QUALITY, REDRAWN
 
 SCHEMA_VERSION = 1
 UNKNOWN_TOKEN = -1  # in a `Commit`: a server counted it without saying which it was
@@ -199,8 +199,8 @@ class Load:
     burstiness: float | None = None
     """Gamma arrivals: the shape parameter; 1 is Poisson, smaller is burstier."""
     trace: str | None = None
-    checksum: str | None = None
-    """Pins the arrival times that a trace's file holds."""
+    checksum: str | None = None  # pins the arrival times that a trace's file holds
+    redraw: bool | None = None  # each repeat draws random arrivals anew, the same for all systems
 
     @property
     def is_open(self) -> bool:
@@ -214,7 +214,7 @@ class Load:
         told = str(self.trace) if self.kind == "trace" else f"{self.rate:g}/s"
         shape = f" burstiness={self.burstiness:g}" if self.kind == "gamma" else ""
         most = f", at most {self.concurrency}" if self.concurrency else ""
-        return f"{self.kind} {told}{shape}{most}"
+        return f"{self.kind} {told}{shape}{most}{REDRAWN * bool(self.redraw)}"
 
 
 @dataclass(frozen=True, slots=True)

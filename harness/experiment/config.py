@@ -239,6 +239,11 @@ def _refuse_long(top: YamlSection, experiment: Experiment) -> None:
         below = f"a number below 'time_limit_s', which is {experiment.time_limit_s:g}"
         raise top.wrong("duration_s", below, experiment.duration_s)
     for load in experiment.loads:
+        if load.redraw:
+            raise UserError(
+                f"{top.label('load')}: {load.label()}: with 'duration_s' each repeat would ask "
+                "other requests; leave 'redraw' or 'duration_s' out"
+            )
         asked = min((load.rate or 0.0) * experiment.duration_s, 1e15)
         what = f"requests of '{load.label()}' in {experiment.duration_s:g} s"
         experiment.limits.refuse(top.label("duration_s"), "prompts", what, round(asked))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from harness.core.errors import UserError
@@ -15,9 +15,9 @@ from harness.experiment.section import YamlSection
 SWEEP = "sweep"
 LOAD_KEYS: Mapping[str, frozenset[str]] = {
     "closed": frozenset({"concurrency"}),
-    "poisson": frozenset({"rate"}),
+    "poisson": frozenset({"rate", "redraw"}),
     "constant": frozenset({"rate"}),
-    "gamma": frozenset({"rate", "burstiness"}),
+    "gamma": frozenset({"rate", "burstiness", "redraw"}),
     "trace": frozenset({"trace"}),
     SWEEP: frozenset({"points"}),
 }
@@ -55,14 +55,15 @@ def _loads(kind: str, section: YamlSection, limits: Limits) -> Iterator[Load]:
     if kind not in LOAD_KEYS:
         raise section.error("kind", f"unknown load '{kind}'", kind, LOAD_KEYS)
     checksum = section.optional_text("checksum") if kind == "trace" else None
+    redraw = "redraw" in LOAD_KEYS[kind] and section.flag("redraw", default=False)
     options = section.rest()
     for key in options:
         if key not in LOAD_KEYS[kind]:
             raise section.error(key, f"unknown key of a '{kind}' load", key, LOAD_KEYS[kind])
-    for key in LOAD_KEYS[kind] - options.keys() - {"burstiness"}:
+    for key in LOAD_KEYS[kind] - options.keys() - {"burstiness", "redraw"}:
         raise UserError(f"{section.label()}: a '{kind}' load needs the key '{key}'")
     for chosen in expand(options, {}, section, limits, "trials"):
-        yield _load(kind, chosen, section, checksum)
+        yield replace(_load(kind, chosen, section, checksum), redraw=redraw or None)
 
 
 def _load(kind: str, chosen: Mapping[str, Any], section: YamlSection, checksum: str | None) -> Load:

@@ -239,8 +239,9 @@ def _metrics() -> list[Metric]:
 
 def _realised(cells: Sequence[Mapping[str, Any]]) -> str:
     """What the arrivals of an open load came to, beside the rate asked for."""
-    rates = [cell["realised_rate_per_s"] for cell in cells if cell["realised_rate_per_s"]]
-    return f" (realised {number(rates[0])}/s)" if rates else ""
+    rates = sorted(cell["realised_rate_per_s"] for cell in cells if cell["realised_rate_per_s"])
+    shown = list(dict.fromkeys(number(rate) for rate in (rates[:1] + rates[-1:])))
+    return f" (realised {' to '.join(shown)}/s)" if rates else ""
 
 
 def _variant(cell: Mapping[str, Any]) -> str:

@@ -117,7 +117,7 @@ def quick(
         "model": model,
         "backends": list(_backends(backend, url, told)),
         "workloads": [_workload(name) for name in _parts(workload, "--workload")],
-        "load": list(_loads(concurrency, rate, sweep)),
+        "load": list(_loads(concurrency, rate, sweep, duration_s is None)),
         "requests": requests,
         "duration_s": duration_s,
         "quality_requests": quality_requests,
@@ -213,7 +213,7 @@ def _workload(text: str) -> str | dict[str, str]:
 
 
 def _loads(
-    concurrency: Sequence[str] | None, rate: Sequence[str] | None, sweep: bool
+    concurrency: Sequence[str] | None, rate: Sequence[str] | None, sweep: bool, redraw: bool
 ) -> Iterator[dict[str, Any]]:
     if not (concurrency or rate or sweep):
         concurrency = ("1,8",)
@@ -222,7 +222,7 @@ def _loads(
     if concurrency:
         yield {"kind": "closed", "concurrency": _numbers(concurrency, "--concurrency", int)}
     if rate:
-        yield {"kind": "poisson", "rate": _numbers(rate, "--rate", float)}
+        yield {"kind": "poisson", "rate": _numbers(rate, "--rate", float), "redraw": redraw}
 
 
 def _numbers(said: Sequence[str], option: str, kind: type[int] | type[float]) -> list[Any]:

@@ -9,12 +9,19 @@ _CONCURRENCY = said(one_or_more(COUNT), "So many requests are kept in flight.", 
 _RATE = said(
     one_or_more({"type": "number", "exclusiveMinimum": 0}), "Requests per second.", 4, [2, 4, 8]
 )
+_REDRAW = said(
+    {"type": "boolean"},
+    "Each repeat draws its arrivals anew, the same for all systems, so that intervals are of the "
+    "load; else all repeats have one draw, and they are of this one.",
+    True,
+    default=False,
+)
 LOADS: dict[str, tuple[str, dict[str, Schema]]] = {
     "closed": (
         "A number of users, each of whom asks again when answered.",
         {"concurrency": _CONCURRENCY},
     ),
-    "poisson": ("Independent arrivals.", {"rate": _RATE}),
+    "poisson": ("Independent arrivals.", {"rate": _RATE, "redraw": _REDRAW}),
     "constant": ("An arrival every 1/rate seconds.", {"rate": _RATE}),
     "gamma": (
         "Arrivals in bursts.",
@@ -26,6 +33,7 @@ LOADS: dict[str, tuple[str, dict[str, Schema]]] = {
                 0.5,
                 default=1.0,
             ),
+            "redraw": _REDRAW,
         },
     ),
     "trace": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.core.names import REDRAWN
 from reports.cells import Cell
 from reports.collect import Samples
 from reports.numbers import interval, ratio
@@ -139,7 +140,8 @@ def load_words(cell: Cell) -> str:
 def _load_words(first: Cell, cells: Sequence[Cell], samples: Samples) -> str:
     """And where it leaves all of them idle, that it does; of random arrivals, whose intervals."""
     told = told_beside([first.load], cells, samples).get(first.load, "")
-    drawn = "intervals are of this one draw" if first.load_kind in ("poisson", "gamma") else ""
+    is_one = first.load_kind in ("poisson", "gamma") and not first.load.endswith(REDRAWN)
+    drawn = "intervals are of this one draw" if is_one else ""
     return "; ".join(filter(None, (load_words(first), told, drawn)))
 
 

@@ -24,6 +24,7 @@ from functools import cache
 import numpy as np
 
 from harness.core.errors import UserError
+from harness.core.names import REDRAWN
 from results.compare.gate.evidence import answers, evidence
 from results.compare.gate.margins import GateRules
 from results.compare.gate.quantities import GateQuantity, quantities
@@ -67,9 +68,15 @@ def calibrated(
     answers that the repeats do not agree in. `wished` is of the former; the latter are to hold what
     their rule says.
 
-    Raises `UserError` for a run with fewer than `LEAST_REPEATS` sound repeats of a cell, and for
-    one without a metric that the clock measures.
+    Raises `UserError` for a run with loads that are drawn anew, one with fewer than `LEAST_REPEATS`
+    sound repeats of a cell, and one without a metric that the clock measures.
     """
+    for cell in run.cells():
+        if cell.load.endswith(REDRAWN):
+            raise UserError(
+                f"{run.where}: {cell.load}: how repeats with arrivals of their own differ is not "
+                "how two versions under the same arrivals do; calibrate without 'redraw'"
+            )
     known = quantities()
     ended = {c: [t for t in found if t.ended_well] for c, found in run.cells().items()}
     asked = [

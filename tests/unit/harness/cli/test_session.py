@@ -14,6 +14,7 @@ from harness.cli import wiring
 from harness.cli.session import EngineSession, open_session
 from harness.core.backend import Backend
 from harness.core.errors import UserError
+from harness.core.names import STAND_IN
 from harness.core.nouns import (
     UNKNOWN_TOKEN,
     BackendInfo,
@@ -209,6 +210,18 @@ def test_the_seed_decides_when_requests_arrive(model: Path) -> None:
 
     assert times(1) == times(1)
     assert times(1) != times(2)
+
+
+def test_repeats_have_one_draw_of_arrivals_or_each_its_own(model: Path) -> None:
+    def times(repeat: int, redraw: bool = True) -> list[float]:
+        load = [{"kind": "gamma", "rate": 5.0, "burstiness": 0.5, "redraw": redraw}]
+        (trial,) = trials(model, load=load, seed=3)
+        _, measured = session(model, Silent()).requests(replace(trial, repeat=repeat))
+        return [request.arrival_s for request in measured]
+
+    assert times(0) == times(0, redraw=False) == times(7, redraw=False)
+    assert len({tuple(times(repeat)) for repeat in range(4)}) == 4
+    assert times(STAND_IN + 2) == times(2), "a repeat measured again is paired with the same"
 
 
 def test_warm_up_prompts_are_not_the_measured_ones(model: Path) -> None:

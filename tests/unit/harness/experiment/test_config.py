@@ -130,6 +130,15 @@ def test_the_resolved_experiment_is_yaml_that_names_the_reference() -> None:
             "unknown load 'poison'; did you mean 'poisson'",
         ),
         ({"load": [{"kind": "poisson", "rate": "1e3"}]}, "expected a number above 0, got '1e3'"),
+        ({"load": [{"kind": "gamma", "rate": 1, "redraw": 1}]}, "redraw: expected true or false"),
+        (
+            {"load": [{"kind": "closed", "redraw": True}]},
+            "load[0].redraw: unknown key of a 'closed",
+        ),
+        (
+            {"load": [{"kind": "poisson", "rate": 1, "redraw": True}], "duration_s": 2},
+            "f.yaml: load: poisson 1/s redrawn: with 'duration_s' each repeat would ask other requ",
+        ),
         ({"load": [{"kind": "poisson", "rate": -1}]}, "expected a number above 0, got -1"),
         ({"load": [{"kind": "poisson", "rate": 0}]}, "expected a number above 0, got 0"),
         ({"load": [{"kind": "trace", "trace": 3}]}, "expected the path of a trace file, got 3"),

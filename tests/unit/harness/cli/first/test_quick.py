@@ -14,7 +14,7 @@ from harness.cli import run as running
 from harness.cli import wiring
 from harness.cli.first import quick as quickly
 from harness.core.errors import UserError
-from harness.core.nouns import Status, Workload
+from harness.core.nouns import Load, Status, Workload
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure.sweep import SweepResult
 
@@ -83,7 +83,7 @@ def test_a_server_is_a_backend(kept: KeptExperiment) -> None:
     (choice,) = found.backends
     assert choice.name == "http"
     assert choice.options == {"base_url": "http://127.0.0.1:9/v1", "api": "chat"}
-    assert [load.kind for load in found.loads] == ["poisson"]
+    assert found.loads == (Load("poisson", rate=4.0, redraw=True),)
     both = made(kept, "--url", "http://127.0.0.1:9/v1", "--backend", "vllm")
     assert [choice.name for choice in both.backends] == ["vllm", "http"]
     assert both.backends[1].options["api"] == "completions"

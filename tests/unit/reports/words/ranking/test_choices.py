@@ -8,12 +8,12 @@ import itertools
 import numpy as np
 import pytest
 
-from harness.core.nouns import Slo
+from harness.core.nouns import Load, Slo
 from reports.cells import Cell
 from reports.collect import Samples
 from reports.variants import NamedOptions, Variant, variants
 from reports.words.quality import qualities
-from reports.words.ranking.choices import Choice, choices
+from reports.words.ranking.choices import Choice, _load_words, choices
 from reports.words.ranking.headline import headline
 from reports.words.verdict import verdicts
 from results.compare.judged import Mean
@@ -94,6 +94,23 @@ def test_each_load_has_a_choice_of_its_own(run: RankedRun) -> None:
     assert one.rival.endswith("] other")
     assert (eight.name, eight.load_words) == ("other", "8 requests at a time")
     assert eight.price == ""
+
+
+@pytest.mark.parametrize(
+    ("load", "told"),
+    [
+        (Load("poisson", rate=4.0), "arrivals as they come; intervals are of this one draw"),
+        (Load("poisson", rate=4.0, redraw=True), "arrivals as they come"),
+        (Load("constant", rate=4.0), "arrivals as they come"),
+    ],
+)
+def test_under_random_arrivals_it_is_said_of_what_intervals_are(
+    load: Load, told: str, run: RankedRun
+) -> None:
+    cell = dataclasses.replace(
+        run.cells[0], load=load.label(), load_kind=load.kind, load_value=load.rate
+    )
+    assert _load_words(cell, [cell], run.samples) == told
 
 
 def test_one_that_costs_answers_is_named_with_its_price(run: RankedRun) -> None:

@@ -27,7 +27,7 @@ from results.compare.gate.record_file import read_record, write_record
 from results.compare.intervals.crossed import crossed_mean
 from results.compare.intervals.student import t_quantile
 from tests.support.results.make_trials import generation, record, told, trial
-from tests.support.results.reduced_runs import timed_run, wandering
+from tests.support.results.reduced_runs import cell, timed_run, wandering
 from tests.support.results.stored_runs import run_of
 
 
@@ -220,6 +220,13 @@ def test_margins_that_a_machine_holds() -> None:
 def test_two_repeats_are_too_few_to_calibrate() -> None:
     run = timed_run("run", wandering(np.random.default_rng(3), 2))
     with pytest.raises(UserError, match="expected at least 3"):
+        calibrated(run, DEFAULTS, wished=0.05)
+
+
+def test_how_repeats_with_arrivals_of_their_own_differ_is_no_spread_of_versions() -> None:
+    load = Load("poisson", rate=3.0, redraw=True).label()
+    run = timed_run("run", wandering(np.random.default_rng(3), 4), cell=cell(load=load))
+    with pytest.raises(UserError, match=r"^run: poisson 3/s redrawn: how repeats with arrivals of"):
         calibrated(run, DEFAULTS, wished=0.05)
 
 
