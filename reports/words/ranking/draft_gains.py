@@ -91,12 +91,14 @@ def _common(mine: Sequence[Drafting], own: Sequence[Drafting], cells: Sequence[C
 
 def _listed(told: Sequence[tuple[Sequence[Drafting], Speed]], every: int) -> str:
     """Each variant with its speed-up over the cells that it has here, of so many workloads."""
+    where = [_workloads(same, every) for same, _ in told]
+    is_said_once = len(told) > 1 and len({*where}) == 1 and len(told[0][0]) > 1
     rows = [
-        f"{_gain(same, found)} {_workloads(same, every)}{_why(same)}"
-        for same, found in told[:_MOST]
+        f"{_gain(same, found)}{'' if is_said_once else f' {place}'}{_why(same)}"
+        for (same, found), place in zip(told[:_MOST], where, strict=False)
     ]
     more = [f"and {len(told) - _MOST} more in the table"] * (len(told) > _MOST)
-    return "; ".join([*rows, *more])
+    return "; ".join([*rows, *more]) + f", {where[0]}" * is_said_once
 
 
 def _gain(same: Sequence[Drafting], pooled: Speed) -> str:

@@ -110,7 +110,13 @@ def test_gains_and_losses_are_pooled_together(seen: Overview) -> None:
         return found._replace(cell=cell)
 
     assert told(seen, on("gsm8k", 1.3), on("xsum", 0.77)) == []
-    (gain,) = told(seen, on("gsm8k", 1.3), on("xsum", 1.2))
+    both = [on("gsm8k", 1.3), on("xsum", 1.2)]
+    other = dataclasses.replace(found.cell.variant, index=9)
+    again = [o._replace(cell=dataclasses.replace(o.cell, variant=other)) for o in both]
+    (pair,) = told(seen, *both, *again)
+    assert pair.count("on average over gsm8k and xsum") == 1
+    assert pair.endswith(" needed), on average over gsm8k and xsum.")
+    (gain,) = told(seen, *both)
     assert "1.25×" in gain
     assert "on average over gsm8k and xsum (2.25 tokens a step, " in gain
 
