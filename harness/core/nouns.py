@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.core.canonical import canonical_json as canonical_json
+from harness.core.canonical import later
 from harness.core.canonical import to_json as to_json
 from harness.core.decisions import Decisions
 from harness.core.names import QUALITY, REDRAWN
@@ -166,8 +167,7 @@ class Model:
     checksum: str | None = None
     dtype: str = "float32"
     shape: bool = False
-    layers: int | None = None
-    """Of a shape: its first layers only, so many; None: all."""
+    layers: int | None = None  # of a shape: its first layers only, so many; None: all
 
     def label(self) -> str:
         """Short text for tables, which tells the models of a run apart: ``0.5b, 8 layers``."""
@@ -200,7 +200,7 @@ class Load:
     """Gamma arrivals: the shape parameter; 1 is Poisson, smaller is burstier."""
     trace: str | None = None
     checksum: str | None = None  # pins the arrival times that a trace's file holds
-    redraw: bool | None = None  # each repeat draws random arrivals anew, the same for all systems
+    redraw: bool | None = later()  # each repeat draws random arrivals anew, for all systems alike
 
     @property
     def is_open(self) -> bool:

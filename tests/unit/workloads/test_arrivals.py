@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.errors import UserError
-from harness.core.nouns import Load
+from harness.core.nouns import Load, to_json
 from workloads.arrivals import arrival_times
 
 
@@ -174,3 +174,8 @@ def test_requests_of_a_trace_may_arrive_together(tmp_path: Path) -> None:
     path = tmp_path / "trace.txt"
     path.write_text("5\n5\n6\n6\n")
     assert arrival_times(Load("trace", trace=str(path)), 4, 0) == [0, 0, 1, 1]
+
+
+def test_loads_that_are_not_drawn_anew_have_the_keys_of_before() -> None:
+    assert "redraw" not in to_json(Load("poisson", rate=2.0))
+    assert to_json(Load("poisson", rate=2.0, redraw=True))["redraw"] is True
