@@ -77,12 +77,7 @@ def calibrate_gate(
         "the run had,\nwhich show only about how much repeats differ: that is allowed for."
     )
     written, beyond = _rules(held, rules)
-    for rule in beyond:
-        named = f"{rule.metric} of {rule.workload}, {rule.load}, {rule.model}: {rule.backend}"
-        print(
-            f"warning: left out: {named} holds no margin below 1000%; more repeats may",
-            file=sys.stderr,
-        )
+    _warn_beyond(beyond)
     if not written:
         raise UserError(
             f"{run}: no margin below 1000% is held; expected more repeats, or a quieter machine"
@@ -96,6 +91,14 @@ def calibrate_gate(
 
     print_margins(held)
     print(f"margins: {out}")
+
+
+def _warn_beyond(rules: Sequence[MarginRule]) -> None:
+    """Of rows that a gate file cannot hold."""
+    for rule in rules:
+        named = f"{rule.metric} of {rule.workload}, {rule.load}, {rule.model}: {rule.backend}"
+        told = f"{named} holds no margin below 1000%; more repeats may"
+        print(f"warning: left out: {told}", file=sys.stderr)
 
 
 def _run(file: Path, repeats: int) -> Path:
