@@ -71,6 +71,7 @@ def test_equal_answers_are_lossless_with_their_interval(tmp_path: Path) -> None:
 
 
 FEW = [(2, 1, "unknown"), (3, 1, "lossy"), (3, 2, "lossy"), (1, 4, "unknown"), (2, 4, "lossy")]
+PLAIN = [("autoregressive", 2, "lossy"), ("autoregressive", 1, "unknown"), ("vllm", 2, "unknown")]
 
 
 @pytest.mark.parametrize(("count", "repeats", "verdict"), FEW)
@@ -89,19 +90,18 @@ def test_few_changes_are_no_evidence_where_the_reference_did_not_differ(
     assert one.why.startswith(f"{told}{(1 / 9 if repeats > 2 else 1 / 3) ** count:.2g})")
 
 
-@pytest.mark.parametrize(("threads", "verdict"), [(2, "lossy"), (1, "unknown")])
-def test_the_same_kernels_have_to_give_the_same_text(
-    tmp_path: Path, threads: int, verdict: str
+@pytest.mark.parametrize(("by", "threads", "verdict"), PLAIN)
+def test_plain_decoding_s_kernels_give_its_text(
+    tmp_path: Path, by: str, threads: int, verdict: str
 ) -> None:
     plain = {"kernels": "native", "threads": 2}
-    own = {**plain, "threads": threads}
     one = judged(
         tmp_path,
-        *(ran("autoregressive", repeat=r, options=plain) for r in (0, 1)),
-        ran("fast", {7: (2, None)}, options=own),
+        *(ran(by, repeat=r, options=plain) for r in (0, 1)),
+        ran("fast", {7: (2, None)}, options={**plain, "threads": threads}),
         options=plain,
     )
-    assert (one.verdict, one.against) == (verdict, "autoregressive")
+    assert (one.verdict, one.against) == (verdict, by)
 
 
 def test_ties_are_ties_however_many_where_the_reference_did_not_differ(tmp_path: Path) -> None:
