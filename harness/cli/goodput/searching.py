@@ -267,7 +267,7 @@ class SystemSearch:
             return HIGHEST if low else "nothing was seen"
         limit = limited_by(next(load.shares(slo) for rate, load in self._loads if rate == high))
         if low is None:
-            whose = "which is of a narrower slo; " * is_taken_over
+            whose = "that is of a narrower slo, and this one " * is_taken_over
             told = f"{whose}missed at {high:g}/s, the lowest rate tried ({limit})"
             return f"{told}; more --max-probes may find"
         return limit

@@ -113,7 +113,7 @@ def test_of_what_a_wider_objective_holds_at_least_it_is_told_whose_it_is() -> No
     wide = one.scales[8.0]
     assert wide.found is None
     assert wide.held == one.first.held is not None
-    told = f"held at {wide.held:g}/s; which is of a narrower slo; missed at "
+    told = f"held at {wide.held:g}/s; that is of a narrower slo, and this one missed at "
     assert _told(wide).startswith(told)
 
 
