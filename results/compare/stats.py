@@ -115,9 +115,9 @@ def length_interval(logs: Floats, rows: Ints | None = None) -> Interval | None:
     found = speedup_interval(logs, rows)
     differing = np.flatnonzero((np.nan_to_num(logs) != 0).any(axis=0))
     count = len(differing if rows is None else np.unique(rows[differing]))
-    return (
-        found if found is None or count >= FEWEST_LENGTHS else replace(found, low=None, high=None)
-    )
+    if found is None or count >= FEWEST_LENGTHS:
+        return found
+    return replace(found, low=None, high=None)
 
 
 def by_row(requests: RequestArrays, latency: Callable[[RequestArrays], Floats]) -> Floats:

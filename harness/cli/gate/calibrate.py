@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 gate_app = typer.Typer(help="The regression gate's margins.", no_args_is_help=True)
 LEAST_REPEATS = 3
+EXPECTED = "expected more repeats, or a quieter machine"
 STEP = 0.001
 """Margins are rounded up to a tenth of a percent."""
 
@@ -79,9 +80,7 @@ def calibrate_gate(
     written, beyond = _rules(held, rules)
     _warn_beyond(beyond)
     if not written:
-        raise UserError(
-            f"{run}: no margin below 1000% is held; expected more repeats, or a quieter machine"
-        )
+        raise UserError(f"{run}: no margin below 1000% is held; {EXPECTED}")
     write_atomic(out, rules_text(written, rules.alpha, comment).encode())
     if as_json:
         for one in held:

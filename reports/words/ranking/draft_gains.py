@@ -95,7 +95,7 @@ def _listed(told: Sequence[tuple[Sequence[Drafting], Speed]], every: int) -> str
     is_said_once = len(told) > 1 and len({*where}) == 1 and len(told[0][0]) > 1
     rows = [
         f"{_gain(same, found)}{'' if is_said_once else f' {place}'}{_why(same)}"
-        for (same, found), place in zip(told[:_MOST], where, strict=False)
+        for (same, found), place in zip(told[:_MOST], where[:_MOST], strict=True)
     ]
     more = [f"and {len(told) - _MOST} more in the table"] * (len(told) > _MOST)
     return "; ".join([*rows, *more]) + f", {where[0]}" * is_said_once
