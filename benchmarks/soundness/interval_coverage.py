@@ -12,7 +12,8 @@ batch. The table is what docs/metrics.md has.
 `--queue` asks for the intervals of "first token" and "whole answer" in an open load
 (`results.compare.rivals`): requests wait for one server, which the second system keeps busy for 15%
 less time, over four repeats; `--requests` and the load vary: a draw of arrivals in each repeat
-(`redraw`; `workloads.arrivals.of_trial`) beside one for all of them.
+(`redraw`; `workloads.arrivals.of_trial`) beside one for all of them. "Apart" is the share in which
+the intervals of two equal systems leave out 1.
 """
 
 from __future__ import annotations
@@ -85,17 +86,20 @@ def answered(arrivals: Floats, service: Floats) -> tuple[Floats, Floats]:
     return waited + FIRST * service, waited + service
 
 
-def queued(load: Load, requests: int, seed: int, *, anew: bool) -> list[tuple[float, float, float]]:
-    """Ratio, low and high of the times to the first token and of whole answers."""
+def queued(
+    load: Load, requests: int, seed: int, *, anew: bool, pace: float = QUICKER
+) -> list[tuple[float, float, float]]:
+    """Ratio, low and high of the times to the first token and of whole answers, where the second
+    system takes `pace` of the first one's time."""
     chance = np.random.default_rng([seed, requests])
     service = chance.gamma(4, 0.25, requests)
     names = [str(place) for place in range(requests)]
     sides: list[list[dict[int, RequestTimes]]] = [[{}, {}], [{}, {}]]
     for repeat in range(QUEUED_REPEATS):
         times = np.array(arrival_times(load, requests, (seed, repeat if anew else 0)))
-        for side, pace in enumerate((1.0, QUICKER)):
+        for side, times_longer in enumerate((1.0, pace)):
             drift = chance.normal(0, DRIFT) + chance.normal(0, 2 * DRIFT, requests)
-            for kind, seconds in enumerate(answered(times, pace * service * np.exp(drift))):
+            for kind, seconds in enumerate(answered(times, times_longer * service * np.exp(drift))):
                 sides[kind][side][repeat] = RequestTimes(names, seconds)
     found = []
     for reference, ours in sides:
@@ -115,13 +119,18 @@ def print_queued(requests: int, experiments: int) -> None:
         load = Load("poisson", rate=utilisation)
         for anew in (True, False):
             found = [queued(load, requests, seed, anew=anew) for seed in range(experiments)]
+            equal = [
+                queued(load, requests, seed, anew=anew, pace=1.0) for seed in range(experiments)
+            ]
             shown = []
-            for kind in zip(*found, strict=True):
+            for kind, alike in zip(zip(*found, strict=True), zip(*equal, strict=True), strict=True):
                 ratio, low, high = np.array(kind).T
+                apart = float(np.mean([not a <= 1 <= b for _, a, b in alike]))
                 truth = math.exp(np.log(ratio).mean())
                 held = float(((low <= truth) & (truth <= high)).mean())
                 width = float(np.median(high / low))
-                shown.append(f"{cell([held], experiments)} of {truth:.2f}, width {width:.2f}")
+                told = f"of {truth:.2f}, width {width:.2f}; apart {apart:.1%}"
+                shown.append(f"{cell([held], experiments)} {told}")
             how = "in each repeat" if anew else "one for all"
             print(f"| {utilisation:.0%} | {how} | {' | '.join(shown)} |", flush=True)
 
