@@ -48,7 +48,11 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def connect(base_url: str, key: str | None, timeout_s: float) -> AsyncIterator[Server]:
-    """A pool of connections, by the way that requests take (`find_proxy`)."""
+    """A pool of connections, by the way that requests take (`find_proxy`).
+
+    Read each answer to its end, refusals too: the connection of one that was left early closes by
+    and by (TLS says goodbye), for which nothing waits, and stays behind when the event loop ends.
+    """
     headers = {"Accept-Encoding": "identity"}
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
@@ -112,11 +116,11 @@ async def find_model(server: Server, name: str | None, usual: str) -> str:
     where = f"backend 'http': {server.base_url}"
     try:
         async with server.session.get(f"{server.base_url}/models") as response:
+            listed = await response.read()
             if response.status == 404 and name:
                 return name
             if response.status != 200:
                 raise await _refused(f"{where}/models", response)
-            listed = await response.read()
     except (aiohttp.ClientError, OSError) as error:
         limit_s = min(PATIENCE_S, server.timeout_s)
         raise _lost(where, error, limit_s, reached=False) from None
@@ -144,9 +148,10 @@ async def find_version(server: Server) -> str:
     """vLLM's version, else what the server calls itself."""
     try:
         async with server.session.get(f"{server.root}/version") as response:
+            told = await response.read()
             called = response.headers.get("Server", "")
             if response.status == 200:
-                return f"{VLLM}{json.loads(await response.read())['version']}"
+                return f"{VLLM}{json.loads(told)['version']}"
     except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
         return "unknown"
     return called or "unknown"
@@ -166,10 +171,10 @@ async def reset_cache(server: Server, *, external: bool = False) -> bool | None:
 async def _reset(server: Server, call: str) -> bool | None:
     try:
         async with server.session.post(f"{server.root}{call}") as response:
+            told = await response.read()
             if response.status != 200:
                 return None
-            answer = json.loads(await response.read() or b"{}")
-            return bool(answer.get("success", True))
+            return bool(json.loads(told or b"{}").get("success", True))
     except (aiohttp.ClientError, OSError, ValueError, AttributeError):
         return None
 
@@ -183,12 +188,12 @@ async def has_connector(server: Server) -> bool | None:
         async with server.session.get(
             f"{server.root}/metrics", timeout=_limit(min(METRICS_TIMEOUT_S, server.timeout_s))
         ) as response:
-            if response.status != 200:
-                return None
             async for piece in response.content.iter_any():
                 told += piece
                 if len(told) > LONGEST_METRICS:
                     return None
+            if response.status != 200:
+                return None
         counts = [float(count) for count in CONNECTOR.findall(told)]
     except (aiohttp.ClientError, OSError, ValueError):
         return None
@@ -223,7 +228,8 @@ async def tokenize(server: Server, model: str, text: str) -> list[int] | None:
     asked |= dict.fromkeys(("prompt", "content", "inputs"), text)
     try:
         async with server.session.post(f"{server.root}/tokenize", json=asked) as response:
-            told = json.loads(await response.read()) if response.status == 200 else None
+            read = await response.read()
+            told = json.loads(read) if response.status == 200 else None
         found = told["tokens"] if isinstance(told, dict) else told
         return [int(one["id"] if isinstance(one, dict) else one) for one in found or ()] or None
     except (aiohttp.ClientError, OSError, ValueError, TypeError, LookupError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import select
 import shutil
 import socket
@@ -10,6 +11,7 @@ import ssl
 import subprocess
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
@@ -26,7 +28,7 @@ from backends.http.stream import StreamedAnswer
 from harness.core.errors import UnavailableError, UserError
 from harness.core.nouns import Commit, Load
 from harness.measure.load_loop import run_load
-from tests.support.fake_openai import FakeServer, good
+from tests.support.fake_openai import FakeReply, FakeServer, good
 from tests.support.http_client import PATIENCE_S, request, until
 
 
@@ -82,6 +84,23 @@ def test_tls_is_spoken_and_checked(secure: FakeServer, monkeypatch: pytest.Monke
     assert "CERTIFICATE_VERIFY_FAILED" in (commits[0].error or "")
     stranger.close()
     backend.close()
+
+
+def test_no_connection_stays_behind_a_probe_whose_refusals_come_in_pieces(
+    secure: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = FakeReply.send
+
+    def late(reply: FakeReply, data: bytes) -> None:
+        time.sleep(0.02)
+        send(reply, data)
+
+    monkeypatch.setattr(FakeReply, "send", late)
+    HttpBackend(options(base_url=secure.url, model="m"), None).close()
+    with warnings.catch_warnings(record=True) as left:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert not [str(warning.message) for warning in left]
 
 
 def test_a_certificate_that_is_not_believed_is_no_matter_of_time(
