@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from harness.core.canonical import later
 from harness.core.errors import UserError
 from harness.core.nouns import Load, LoadKind
 from harness.experiment.grid import expand
@@ -19,7 +20,7 @@ LOAD_KEYS: Mapping[str, frozenset[str]] = {
     "constant": frozenset({"rate"}),
     "gamma": frozenset({"rate", "burstiness", "redraw"}),
     "trace": frozenset({"trace"}),
-    SWEEP: frozenset({"points"}),
+    SWEEP: frozenset({"points", "redraw"}),
 }
 FEWEST_POINTS, POINTS, MOST_POINTS = 3, 10, 100
 
@@ -31,6 +32,7 @@ class RateSweep:
 
     points: int = POINTS
     """Rates for each system, at most."""
+    redraw: bool | None = later()  # as `Load` has it
 
 
 def take_loads(top: YamlSection, limits: Limits) -> tuple[tuple[Load, ...], RateSweep | None]:
@@ -46,8 +48,9 @@ def take_loads(top: YamlSection, limits: Limits) -> tuple[tuple[Load, ...], Rate
             raise UserError(f"{section.label()}: a second '{SWEEP}'; one has all rates in it")
         else:
             points = section.integer("points", POINTS, least=FEWEST_POINTS, most=MOST_POINTS)
+            redraw = section.flag("redraw", default=False)
             section.finish()
-            sweep = RateSweep(points)
+            sweep = RateSweep(points, redraw or None)
     return tuple(loads), sweep
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from reports.cells import Cell
 from reports.numbers import interval, ratio, significant
-from results.compare.intervals.several import over_cells, pooled_ratio
+from results.compare.intervals.several import CellEffects, over_cells, pooled_ratio
 from results.compare.intervals.student import t_quantile
 
 _LEVEL = 0.95
@@ -133,8 +133,22 @@ def speed(cells: Sequence[Cell], metric: str = "speedup", *, searched: int = 1) 
     low, high = ends or (value, value)
     repeats = [cell.value(f"{metric}_repeats") for cell in taken]
     most = max((int(n) for n in repeats if n is not None), default=None)
-    claimed = _claimed(taken, metric, most, searched) if ends else None
+    claimed = None
+    if ends is not None:
+        effects = [cell.effects[metric] for cell in taken if metric in cell.effects]
+        # with cells without, nothing is known of what they share
+        claimed = _claimed(effects if len(effects) == len(taken) else [], most, searched)
     return Speed(value, low, high, valid, ends is not None, claimed, most)
+
+
+def speed_of(effects: Sequence[CellEffects]) -> Speed | None:
+    """The geometric mean of ratios whose logarithms the effects are, as `speed` has it of cells;
+    None without any."""
+    found = pooled_ratio(effects)
+    if found is None:
+        return None
+    most = max(len(one.shares) for one in effects)
+    return Speed(*found, valid=True, bounded=True, claimed=_claimed(effects, most), repeats=most)
 
 
 def over_loads(cells: Sequence[Cell], metric: str = "speedup") -> LoadSpan | None:
@@ -221,7 +235,7 @@ def _ends(cells: Sequence[Cell], metric: str) -> tuple[float, float] | None:
 
 
 def _claimed(
-    cells: Sequence[Cell], metric: str, repeats: int | None, searched: int
+    effects: Sequence[CellEffects], repeats: int | None, searched: int = 1
 ) -> tuple[float, float] | None:
     """The interval that a claim needs; None where it is the one that is shown. One repeat does not
     tell what a machine does from one to the next. Of two, one difference does: they may be alike by
@@ -230,9 +244,8 @@ def _claimed(
         return 0.0, math.inf
     if repeats != 2 and searched == 1:
         return None
-    effects = [cell.effects[metric] for cell in cells if metric in cell.effects]
     found = over_cells(effects)
-    if found is None or len(effects) < len(cells):
+    if found is None:
         return None
     df = 1.0 if repeats == 2 else found.df
     half = t_quantile((1 - _LEVEL) / 2 / searched, df) * math.sqrt(found.variance)

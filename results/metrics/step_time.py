@@ -26,6 +26,8 @@ from results.metrics.arrays import Floats, RequestArrays
 from results.metrics.latency import NS, decode_s
 from results.metrics.stages import by_stage
 
+RATES_DIFFER = 1.05
+"""By so much from one measurement of a machine's best rate to the next."""
 NAMES = ("step_s", "prompts_share", "overhead_share", "draft_share", "floor_share")
 
 
@@ -50,7 +52,7 @@ def shares(
 ) -> dict[str, float | None]:
     """The metrics of `NAMES` for one trial, None where a count, the model's bytes or the machine's
     bandwidth is not known. A floor above the time that it took was measured while the machine was
-    slower: it is not known then.
+    slower: it is not known then, unless it is so little above as rates differ by.
 
     Sums run over the sampled requests, each of which waits for every step that it is in: a step
     with many rows weighs as much as its rows.
@@ -63,7 +65,7 @@ def shares(
     decoding = total - waits
     floor = None if ceilings is None else _floor_s(requests, record, ceilings, total)
     if floor is not None and floor > decoding:
-        floor = None
+        floor = decoding if floor <= RATES_DIFFER * decoding else None
     drafts = _seconds(_sampled(requests, DRAFT_US))
     # a prompt's passes are among those that whoever waits for them is told of
     rest = None if passes is None else total - (_seconds(passes) or 0.0) - (drafts or 0.0)

@@ -247,8 +247,8 @@ STEPS = (
         "cache, or multiplying with them, whichever is longer, at the rates that "
         "`decodebench doctor --bandwidth` measured for as much as one process's pass reads, the "
         "best that the run's trials tell of this machine. 1 is as fast as this machine can be "
-        "without running fewer layers; unknown where a trial was faster than that. Below a half, "
-        "every ratio with this trial changes as models grow.",
+        "without running fewer layers; unknown where a trial was faster than that by over 5%. "
+        "Below a half, every ratio with this trial changes as models grow.",
         better="larger",
     ),
 )

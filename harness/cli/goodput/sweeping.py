@@ -170,7 +170,7 @@ def _search(
         count = probe_requests(experiment.requests, rate, alone_s)
         if count > most:
             return f"{rate:g}/s needs {count:,} requests; 'limits: {limit}' allows {most:,}"
-        point = _Loaded(Load("poisson", rate=rate), count)
+        point = _Loaded(Load("poisson", rate=rate, redraw=experiment.sweep.redraw), count)
         points.append(point)
         probed = _measure(prober, system, point)
         if probed.is_late:

@@ -57,7 +57,8 @@ LOADS: dict[str, tuple[str, dict[str, Schema]]] = {
                 "Rates for each system, at most.",
                 16,
                 default=POINTS,
-            )
+            ),
+            "redraw": _REDRAW,
         },
     ),
 }

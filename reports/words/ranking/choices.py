@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.core.names import REDRAWN
 from reports.cells import Cell
 from reports.collect import Samples
-from reports.numbers import interval, ratio
+from reports.numbers import ratio
 from reports.variants import Variant
 from reports.words.doubts.filled import told_beside
 from reports.words.quality import AnswerQuality
@@ -186,7 +186,7 @@ def _lost(ours: Sequence[Cell], theirs: Sequence[Cell], samples: Samples) -> lis
     if len(by_workload) < 2:
         return []
     found = {name: held_against(own, theirs, samples) for name, own in by_workload.items()}
-    return [name for name, times in found.items() if times is not None and times[2] < 1]
+    return [name for name, times in found.items() if times is not None and times.is_slower]
 
 
 def _over(
@@ -197,7 +197,7 @@ def _over(
     if chosen is None or not all(cell.holds("e2e_s_mean") for cell in chosen.cells):
         return "", ""
     found = held_against(chosen.cells, race.others(chosen.cells, cells), samples, metric)
-    return (f"{ratio(found[0])}×", interval(*found[1:])) if found else ("", "")
+    return (f"{ratio(found.value)}×", found.interval) if found else ("", "")
 
 
 def _price(race: Race, beyond: Sequence[_Entry], quality: Mapping[int, AnswerQuality]) -> str:

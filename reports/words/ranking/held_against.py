@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from reports.cells import Cell
 from reports.collect import Samples
-from reports.numbers import interval, ratio
 from reports.variants import Variant
-from results.compare.intervals.several import pooled_ratio
+from reports.words.speed import Speed, speed_of
 from results.compare.rivals import rival_effects
 
 
@@ -17,25 +16,25 @@ class Duel(NamedTuple):
     """A winner held against one other."""
 
     other: Variant
-    found: tuple[float, float, float] | None
+    found: Speed | None
     """See `held_against`."""
 
     @property
     def is_won(self) -> bool:
-        """Whether the winner is shown to be faster, by the interval as it is shown."""
-        return self.found is not None and round(self.found[1], 2) > 1
+        """Whether the winner is shown to be faster."""
+        return self.found is not None and self.found.is_faster
 
     @property
     def times(self) -> str:
         """``1.10× [1.05, 1.15]``; empty where nothing can be said."""
-        return f"{ratio(self.found[0])}× {interval(*self.found[1:])}" if self.found else ""
+        return self.found.times if self.found else ""
 
     @property
     def why_open(self) -> str:
         """Why it is not won."""
         if self.found is None:
             return "no common repeats to compare"
-        return "slower" if round(self.found[2], 2) < 1 else "no difference shown"
+        return "slower" if self.found.is_slower else self.found.why_open or "no difference shown"
 
 
 def duels(
@@ -48,9 +47,9 @@ def duels(
 
 def held_against(
     ours: Sequence[Cell], others: Sequence[Cell], samples: Samples, metric: str = "tpot_s"
-) -> tuple[float, float, float] | None:
-    """By how much a time of `LATENCIES` is shorter, over our workloads and loads: the ratio with
-    its 95% interval; None where one of them has no pair."""
+) -> Speed | None:
+    """By how much a time of `LATENCIES` is shorter, over our workloads and loads; None where one
+    of them has no pair."""
     theirs, times = {cell.place: cell for cell in others}, samples.times[metric]
     found = [
         rival_effects(times[cell], times[theirs[cell.place]], cell.workload)
@@ -58,4 +57,4 @@ def held_against(
         if cell.place in theirs
     ]
     known = [one for one in found if one is not None]
-    return pooled_ratio(known) if len(known) == len(ours) else None
+    return speed_of(known) if len(known) == len(ours) else None

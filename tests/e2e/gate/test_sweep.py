@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from results.metrics.arrays import from_file
+from results.store.folder import Store
 from tests.e2e.test_cli import write
 from tests.support.harness.command import decodebench, here, refused
 
@@ -111,16 +113,27 @@ def test_the_page_has_its_curve_and_what_it_says_as_its_verdict(swept: Path) -> 
     assert '<section id="results">' not in text
 
 
-def test_repeats_measure_the_same_rates_again(tmp_path: Path) -> None:
-    file = experiment(
-        tmp_path, backends=TWO[1:], load=[SWEEP | {"points": 3}], repeats=2, requests=4
-    )
+@pytest.mark.parametrize("redraw", [False, True])
+def test_repeats_measure_the_same_rates_again(tmp_path: Path, redraw: bool) -> None:
+    sweep = SWEEP | {"points": 3, "redraw": redraw}
+    file = experiment(tmp_path, backends=TWO[1:], load=[sweep], repeats=2, requests=4)
     plan = here("run", file, "--dry-run", cwd=tmp_path)
     assert "of each system a sweep of 3 rates" in plan.stdout, plan.stderr
     run_in_time(file)
     (one,) = systems(tmp_path)
     assert {len(point["keys"]) for point in one["points"]} == {2}
     assert 3 <= len(one["points"]) <= 4, "one less where a busy machine was late"
+    store = Store(tmp_path / "s")
+    for point in one["points"][1:]:
+        first, again = (gaps_ns(store, key) for key in point["keys"])
+        assert (first == again) is not redraw
+
+
+def gaps_ns(store: Store, key: str) -> list[int]:
+    """Between the arrivals."""
+    file = store.open_file(key, store.read_stored(key).payload)
+    due_ns = from_file(file).scheduled_ns
+    return [int(at - due_ns[0]) for at in due_ns]
 
 
 def test_a_server_that_fails_is_failed_trials(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ WRITTEN: Mapping[str, Any] = {
         {"kind": "closed", "concurrency": [1, 8]},
         {"kind": "gamma", "rate": [1, 2], "burstiness": 0.5},
         {"kind": "constant", "rate": 3},
-        {"kind": "sweep", "points": 7},
+        {"kind": "sweep", "points": 7, "redraw": True},
     ],
     "slo": {"ttft_ms": 200},
     "sampling": {"temperature": 0.5, "seed": 3},

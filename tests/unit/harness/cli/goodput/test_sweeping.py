@@ -17,7 +17,7 @@ from harness.experiment.limits import Limits
 FASTEST = 30.0
 """Requests per second that the client can send."""
 EXPERIMENT: Any = SimpleNamespace(
-    sweep=SimpleNamespace(points=8), requests=8, limits=Limits(prompts=10_000)
+    sweep=SimpleNamespace(points=8, redraw=None), requests=8, limits=Limits(prompts=10_000)
 )
 
 

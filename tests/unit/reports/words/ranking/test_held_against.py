@@ -14,7 +14,7 @@ from reports.collect import Samples
 from reports.variants import NamedOptions, Variant, variants
 from reports.words.ranking.choices import choices
 from reports.words.ranking.headline import headline
-from reports.words.ranking.held_against import held_against
+from reports.words.ranking.held_against import duels, held_against
 from results.compare.intervals.several import cell_effects
 from results.compare.rivals import RequestTimes
 from tests.support.results.made_effects import made_effects
@@ -79,11 +79,33 @@ def test_every_cell_of_ours_needs_its_pair() -> None:
     ours, theirs = ([c for c in cells if c.variant is v] for v in (FAST, NEXT))
     found = held_against(ours, theirs, samples)
     assert found is not None
-    value, low, high = found
-    assert low < 2.0 < high
-    assert value == pytest.approx(2.0, rel=0.02)
+    assert found.low < 2.0 < found.high
+    assert found.value == pytest.approx(2.0, rel=0.02)
     assert held_against(ours, theirs[:1], samples) is None
     assert held_against([], theirs, samples) is None
+
+
+@pytest.mark.parametrize(
+    ("repeats", "won", "told"),
+    [
+        (1, False, "one repeat cannot tell; repeat it to tell"),
+        (2, False, "two repeats cannot tell; repeat it to tell"),
+        (3, True, ""),
+    ],
+)
+def test_one_and_two_repeats_are_not_enough_to_win_by_a_little(
+    repeats: int, won: bool, told: str
+) -> None:
+    """Requests differ little, and repeats by more: two of these may be alike by luck."""
+    cells, samples = ranked(1.04, 1.0, 0.05)
+    ours, theirs = ([c for c in cells if c.variant is v] for v in (FAST, NEXT))
+    for cell in cells:
+        found = samples.times["tpot_s"][cell]
+        samples.times["tpot_s"][cell] = {n: found[n] for n in range(repeats)}
+    (duel,) = duels(ours, [(NEXT, theirs)], samples)
+    assert duel.found is not None
+    assert duel.found.low > 1, "by the interval that is shown"
+    assert (duel.is_won, "" if won else duel.why_open) == (won, told)
 
 
 def test_who_is_not_surely_faster_than_the_reference_may_be_as_fast_as_the_winner() -> None:
@@ -182,4 +204,4 @@ def test_a_run_of_which_one_cell_has_its_second_repeat_has_a_headline() -> None:
     ours, theirs = ([c for c in cells if c.variant is v] for v in (FAST, VLLM))
     against = held_against(ours, theirs, samples)
     assert against is not None
-    assert 0.1 < against[1] < against[0] < against[2] < 10
+    assert 0.1 < against.low < against.value < against.high < 10
