@@ -15,7 +15,7 @@ from reports.panels import Panel, PanelGroup
 from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, bounds, build, judged_scope, places
 from reports.words.break_even import plain_beside
-from reports.words.doubts.overhead import CHANGES, shrinking
+from reports.words.doubts.overhead import CHANGES, is_overhead_bound, shrinking
 from reports.words.scale import read_bytes
 from reports.words.speed import PassingOne, passing_one, speed
 from results.compare.pairing import NATIVE
@@ -54,6 +54,11 @@ class Sized(NamedTuple):
         """The name of `over_plain`."""
         own = self.plain is not None and self.plain.variant.backend == NATIVE
         return NATIVE_SPEED if own else "speedup"
+
+    @property
+    def plain_bound(self) -> bool:
+        """Whether either side of `over_plain` is overhead-bound."""
+        return self.plain is not None and any(map(is_overhead_bound, (self.cell, self.plain)))
 
     def point(self) -> SizedSpeedup | None:
         """For the figure; None without a speed-up."""
@@ -239,6 +244,13 @@ def _row(own: Sized) -> BodyRow:
     return judged_scope(own.cell, "speedup")._replace(group=(own.task, own.cell.load))
 
 
+def _changes(own: Sized) -> str:
+    """Which of its ratios change as models grow."""
+    if own.plain is None or own.plain_bound == own.bound:
+        return CHANGES * own.bound
+    return f"{'over the reference' if own.bound else 'over plain'} {CHANGES}"
+
+
 _SPEED = Group("Speed-up over", "×")
 COLUMNS: tuple[Column[Sized], ...] = (
     *places(lambda own: own.cell),
@@ -252,5 +264,5 @@ COLUMNS: tuple[Column[Sized], ...] = (
     Column("predicted", predicted, ratio, group=_SPEED,
            help="the same engine's, from costs and decisions alone",
            why="no costs were told, or requests shared passes"),
-    Column("", lambda own: CHANGES * own.bound, css=""),
+    Column("", _changes, css=""),
 )  # fmt: skip

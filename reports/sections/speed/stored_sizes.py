@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -192,7 +192,7 @@ def _columns(
         *(_column(model, weights[model], over, own_engine=False) for model in models),
         Column("there", lambda own: own.there, css="", group=_DECIDED),
         Column("here", lambda own: own.here, css="", group=_DECIDED),
-        Column("", _remark, css=""),
+        Column("", partial(_remark, reference=reference), css=""),
     )
 
 
@@ -217,16 +217,20 @@ def _column(model: str, size: int, group: Group, *, own_engine: bool) -> Column[
     )  # fmt: skip
 
 
-def _remark(own: Grown) -> str:
-    """Whether it ran with other options there, where overhead decides up to the largest model, and
-    which way a speed-up that is valid on all of them passes 1."""
-    return "; ".join(filter(None, ("" if own.alike else "with other options than here", _end(own))))
+def _remark(own: Grown, reference: str) -> str:
+    """Whether it ran with other options there, which way a speed-up over its engine's plain
+    decoding that is valid on all of them passes 1, and where overhead decides up to the largest
+    model."""
+    last = max(own.on.values(), key=lambda on: on.size_bytes)
+    unknown = f"{BOUND} at {last.cell.model} too: unknown beyond"
+    options = "" if own.alike else "with other options than here"
+    if last.plain is None or last.plain_bound:
+        return "; ".join(filter(None, (options, unknown * last.bound)))
+    over = f"over {reference} {unknown}" * last.bound
+    return "; ".join(filter(None, (options, _end(own), over)))
 
 
 def _end(own: Grown) -> str:
-    last = max(own.on.values(), key=lambda on: on.size_bytes)
-    if last.bound:
-        return f"{BOUND} at {last.cell.model} too: unknown beyond"
     told = [on for on in own.on.values() if on.over_plain]
     if not all(on.cell.holds(on.metric) for on in told):
         return ""

@@ -152,13 +152,28 @@ def test_a_ratio_with_an_overhead_bound_side_is_marked(run: Overview) -> None:
     found = sizes.section(seen, Samples())
     assert found is not None
     assert found.table is not None
-    assert all("changes with size" in row.cells[-1].text for row in found.table.rows)
+    marks = {row.variant.backend: row.cells[-1].text for row in found.table.rows if row.variant}
+    assert marks.pop("adadecode") == "over the reference overhead-bound: changes with size"
+    assert set(marks.values()) == {"overhead-bound: changes with size"}
     (told,) = [text for text in found.words if "beyond it nothing is known: " in text]
     assert told.count("closed c=1") == 3
     assert "; 3 overhead-bound up to 0.1b, 4 layers" in found.finding
     assert {cell.variant.backend for cell in shrinking(seen.cells)} == {
         "adadecode", "vllm-early-exit", "autoregressive",
     }  # fmt: skip
+
+
+def test_a_ratio_over_plain_decoding_has_sides_of_its_own(run: Overview) -> None:
+    seen = changed(with_bytes(run, SOUND), "autoregressive", floor_share=0.49)
+    found = sizes.section(seen, Samples())
+    assert found is not None
+    assert found.table is not None
+    marks = {row.variant.backend: row.cells[-1].text for row in found.table.rows if row.variant}
+    assert marks == {
+        "adadecode": "over plain overhead-bound: changes with size",
+        "autoregressive": "overhead-bound: changes with size",
+        "vllm-early-exit": "",
+    }
 
 
 def test_what_nothing_is_known_of_is_neither_marked_nor_called_sound(run: Overview) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,16 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Overview:
 
 
 @pytest.fixture
-def small_record(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Changes the metrics of the record's cells: by model, what they are to be."""
+def small_record(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
+    """Changes the metrics of the record's cells: by model, or model and backend, what they are to
+    be."""
     run, stored = stored_sizes._stored(stored_sizes.REFERENCE / stored_sizes.RECORD)
-    told: dict[str, Any] = {}
+    told: dict[Any, Any] = {}
 
     def changed(cell: Cell) -> Cell:
-        return dataclasses.replace(cell, metrics={**cell.metrics, **told.get(cell.model, {})})
+        own = told.get((cell.model, cell.variant.backend), {})
+        metrics = {**cell.metrics, **told.get(cell.model, {}), **own}
+        return dataclasses.replace(cell, metrics=metrics)
 
     def record(_: Path) -> tuple[Any, Overview]:
         return run, dataclasses.replace(stored, cells=tuple(map(changed, stored.cells)))
@@ -129,7 +133,7 @@ def test_another_method_has_another_ratio(demo: Overview) -> None:
 
 
 def test_a_ratio_that_is_not_sound_is_struck_and_not_the_one_that_is_told(
-    demo: Overview, small_record: dict[str, Any]
+    demo: Overview, small_record: dict[Any, Any]
 ) -> None:
     place = next(v.index for v in demo.variants if v.backend == "adadecode"), "closed c=8"
     sound = stored_sizes.on_larger(demo)[*place, "autoregressive"]
@@ -142,7 +146,7 @@ def test_a_ratio_that_is_not_sound_is_struck_and_not_the_one_that_is_told(
 
 
 def test_what_a_choice_comes_to_on_a_larger_model_stands_beside_it(
-    tmp_path: Path, small_record: dict[str, Any]
+    tmp_path: Path, small_record: dict[Any, Any]
 ) -> None:
     small_record["1b"] = {"speedup": 0.8, "speedup_low": 0.7, "speedup_high": 0.9}
     page = write_report(write_run(tmp_path, **ALL)).read_text()
@@ -178,7 +182,7 @@ def test_the_record_is_whole_and_says_what_it_is() -> None:
 
 
 def test_which_way_a_speed_up_passes_1_is_told_of_valid_points_with_narrow_intervals(
-    demo: Overview, small_record: dict[str, Any]
+    demo: Overview, small_record: dict[Any, Any]
 ) -> None:
     def remark(**told: Any) -> str:
         small_record["1b"] = {"floor_share": 1.0, "overhead_share": 0.0, **told}
@@ -187,13 +191,18 @@ def test_which_way_a_speed_up_passes_1_is_told_of_valid_points_with_narrow_inter
             for row in table_of(demo).rows
             if (row.variant.backend, row.load) == ("adadecode", "closed c=1")
         )
-        return row.cells[-1].text.partition(" above about ")[0]
+        return re.sub(r" above about \S+ GB", "", row.cells[-1].text)
 
     slower = {"speedup_native": 0.5, "speedup_native_low": 0.4, "speedup_native_high": 0.6}
     assert remark(**slower) == "falls below 1"
     wide = {**slower, "speedup_native_high": 1.6}
     assert remark(**wide) == "whether it passes 1 cannot be told"
     assert remark(**wide, void_metrics=["speedup_native"]) == ""
+    bound = "overhead-bound at 1b too: unknown beyond"
+    small_record["1b", "vllm"] = {"floor_share": 0.4}
+    assert remark(**slower) == f"falls below 1; over vllm {bound}", "both sides of ours are sound"
+    small_record["1b", "autoregressive"] = {"floor_share": 0.4}
+    assert remark(**slower) == bound
 
 
 def test_of_several_variants_the_one_that_was_run_as_the_record_s_is_told_of(
@@ -218,7 +227,9 @@ def test_of_several_variants_the_one_that_was_run_as_the_record_s_is_told_of(
         assert rows, "its row stays, whatever the options"
         found = {key[0] for key in stored_sizes.on_larger(seen)} & {own.index, other.index}
         for row in rows:
-            assert ("with other options than here" in stored_sizes._remark(row)) is not bool(found)
+            assert (
+                "with other options than here" in stored_sizes._remark(row, "vllm")
+            ) is not bool(found)
         return found
 
     assert told({"gamma": 0.99}, 0.99) == set()
