@@ -28,6 +28,7 @@ from results.metrics.stages import by_stage
 
 RATES_DIFFER = 1.05
 """By so much from one measurement of a machine's best rate to the next."""
+JUDGED_AT = "judged_at_"
 NAMES = ("step_s", "prompts_share", "overhead_share", "draft_share", "floor_share")
 
 
@@ -121,8 +122,20 @@ def _floor_s(
     reading = read / ceilings.read_at(size, threads)
     if record.trial.model.dtype == "float32":
         return reading
+    whole = known["layers"] * known["layer"] + known["head"]
+    most = max(weights, _verified(requests, float(steps.sum())) * whole)
     # two operations for each number, and each number has at most two bytes
-    return max(reading, weights * rows / ceilings.flops(threads))
+    return max(reading, most * rows / ceilings.flops(threads))
+
+
+def _verified(requests: RequestArrays, steps: float) -> float:
+    """Positions of the sampled requests that went through the whole model: where drafts are
+    verified, one in each step and that of each draft that was judged. Stages multiply at the same
+    time as others do, and are left out."""
+    judged = [v for name, v in requests.counts.items() if name.startswith(JUDGED_AT)]
+    if not judged or by_stage(dict.fromkeys(requests.counts, 0.0), 1.0):
+        return 0.0
+    return steps + sum(float(np.nansum(values[requests.sampled])) for values in judged)
 
 
 def _layers_again(requests: RequestArrays, run: Floats, steps: Floats, every: int) -> float:

@@ -244,7 +244,8 @@ STEPS = (
         "floor_share",
         "The part of the steps' time that the layers and heads that ran take at the least (exit "
         "heads too; a method's own draft models not): reading their weights and, once a pass, the "
-        "cache, or multiplying with them, whichever is longer, at the rates that "
+        "cache, or multiplying with them (of a verification with each draft that was judged), "
+        "whichever is longer, at the rates that "
         "`decodebench doctor --bandwidth` measured for as much as one process's pass reads, the "
         "best that the run's trials tell of this machine. 1 is as fast as this machine can be "
         "without running fewer layers; unknown where a trial was faster than that by over 5%. "

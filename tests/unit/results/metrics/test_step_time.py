@@ -94,6 +94,11 @@ def test_many_rows_are_bound_by_arithmetic() -> None:
     assert found["floor_share"] == pytest.approx(60_000 / 1.5e6 / 0.1)
     both = shares(made(answer("r0"), answer("r1"), ceilings=slow))
     assert both["floor_share"] == pytest.approx(2 * 60_000 / 1.5e6 / 0.1)
+    verified = shares(made(answer(judged_at_1=2.0, judged_at_2=1.0), ceilings=slow))
+    assert verified["floor_share"] == pytest.approx((10 + 3) * 6_000 / 1.5e6 / 0.1)
+    staged: dict[str, Any] = {"stage_passes_1": 10.0, "stage_layers_1": 20.0, "stage_rows_1": 10.0}
+    apart = shares(made(answer(**staged, judged_at_1=2.0), ceilings=slow))
+    assert apart["floor_share"] == pytest.approx(60_000 / 1.5e6 / 0.1), "others multiply meanwhile"
     single = made(answer(), ceilings=slow)
     model = dataclasses.replace(single.trial.model, dtype="float32")
     single = dataclasses.replace(single, trial=dataclasses.replace(single.trial, model=model))
