@@ -23,9 +23,12 @@ class FakeReply:
         self._handler = handler
         self._started = False
 
-    def start(self, status: int = 200, content_type: str = "text/event-stream") -> None:
+    def start(
+        self, status: int = 200, content_type: str = "text/event-stream", encoding: str = "identity"
+    ) -> None:
         self._handler.send_response(status)
         self._handler.send_header("Content-Type", content_type)
+        self._handler.send_header("Content-Encoding", encoding)
         self._handler.send_header("Transfer-Encoding", "chunked")
         self._handler.end_headers()
         self._started = True

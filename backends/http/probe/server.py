@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
@@ -23,6 +24,8 @@ FIRM = (401, 403, BUSY)
 PATIENCE_S = 60.0
 """For an answer that needs no model."""
 METRICS_TIMEOUT_S, LONGEST_METRICS = 5.0, 16 * 2**20
+REFUSAL_TIMEOUT_S = 2.0
+"""For the rest of an answer that nobody asks for."""
 VLLM = "vllm "
 """Begins its versions (`find_version`)."""
 RESET, EXTERNAL = "/reset_prefix_cache", "?reset_external=true"
@@ -50,8 +53,9 @@ class Server:
 async def connect(base_url: str, key: str | None, timeout_s: float) -> AsyncIterator[Server]:
     """A pool of connections, by the way that requests take (`find_proxy`).
 
-    Read each answer to its end, refusals too: the connection of one that was left early closes by
-    and by (TLS says goodbye), for which nothing waits, and stays behind when the event loop ends.
+    An answer that is of no interest is read to its end all the same (`_drain`): the connection of
+    one that was left early closes by and by (TLS says goodbye), for which nothing waits, and stays
+    behind when the event loop ends.
     """
     headers = {"Accept-Encoding": "identity"}
     if key is not None:
@@ -64,6 +68,13 @@ async def connect(base_url: str, key: str | None, timeout_s: float) -> AsyncIter
         proxy=find_proxy(base_url),
     ) as session:
         yield Server(session, base_url, timeout_s)
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Read what nobody asks for, if it comes soon."""
+    with contextlib.suppress(aiohttp.ClientError, OSError):
+        async with asyncio.timeout(REFUSAL_TIMEOUT_S):
+            await response.read()
 
 
 def _limit(timeout_s: float) -> aiohttp.ClientTimeout:
@@ -98,6 +109,7 @@ async def ask(server: Server, path: str, content: Mapping[str, Any]) -> list[dic
                 refused = UserError(f"backend 'http': {server.base_url} {told}")
                 raise AskError(refused, response.status)
             if (encoding := response.headers.get("Content-Encoding", "identity")) != "identity":
+                await _drain(response)
                 raise AskError(UserError(f"{where}: the answer is encoded ({encoding}), unasked"))
             if not _is_stream(response):
                 raise AskError(await _refused(where, response), response.status)
@@ -116,11 +128,12 @@ async def find_model(server: Server, name: str | None, usual: str) -> str:
     where = f"backend 'http': {server.base_url}"
     try:
         async with server.session.get(f"{server.base_url}/models") as response:
-            listed = await response.read()
             if response.status == 404 and name:
+                await _drain(response)
                 return name
             if response.status != 200:
                 raise await _refused(f"{where}/models", response)
+            listed = await response.read()
     except (aiohttp.ClientError, OSError) as error:
         limit_s = min(PATIENCE_S, server.timeout_s)
         raise _lost(where, error, limit_s, reached=False) from None
@@ -148,10 +161,10 @@ async def find_version(server: Server) -> str:
     """vLLM's version, else what the server calls itself."""
     try:
         async with server.session.get(f"{server.root}/version") as response:
-            told = await response.read()
             called = response.headers.get("Server", "")
             if response.status == 200:
-                return f"{VLLM}{json.loads(told)['version']}"
+                return f"{VLLM}{json.loads(await response.read())['version']}"
+            await _drain(response)
     except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
         return "unknown"
     return called or "unknown"
@@ -171,10 +184,11 @@ async def reset_cache(server: Server, *, external: bool = False) -> bool | None:
 async def _reset(server: Server, call: str) -> bool | None:
     try:
         async with server.session.post(f"{server.root}{call}") as response:
-            told = await response.read()
             if response.status != 200:
+                await _drain(response)
                 return None
-            return bool(json.loads(told or b"{}").get("success", True))
+            answer = json.loads(await response.read() or b"{}")
+            return bool(answer.get("success", True))
     except (aiohttp.ClientError, OSError, ValueError, AttributeError):
         return None
 
@@ -188,12 +202,13 @@ async def has_connector(server: Server) -> bool | None:
         async with server.session.get(
             f"{server.root}/metrics", timeout=_limit(min(METRICS_TIMEOUT_S, server.timeout_s))
         ) as response:
+            if response.status != 200:
+                await _drain(response)
+                return None
             async for piece in response.content.iter_any():
                 told += piece
                 if len(told) > LONGEST_METRICS:
                     return None
-            if response.status != 200:
-                return None
         counts = [float(count) for count in CONNECTOR.findall(told)]
     except (aiohttp.ClientError, OSError, ValueError):
         return None
@@ -228,8 +243,8 @@ async def tokenize(server: Server, model: str, text: str) -> list[int] | None:
     asked |= dict.fromkeys(("prompt", "content", "inputs"), text)
     try:
         async with server.session.post(f"{server.root}/tokenize", json=asked) as response:
-            read = await response.read()
-            told = json.loads(read) if response.status == 200 else None
+            told = json.loads(await response.read()) if response.status == 200 else None
+            await _drain(response)
         found = told["tokens"] if isinstance(told, dict) else told
         return [int(one["id"] if isinstance(one, dict) else one) for one in found or ()] or None
     except (aiohttp.ClientError, OSError, ValueError, TypeError, LookupError):

@@ -218,7 +218,7 @@ def _loads(
     if not (concurrency or rate or sweep):
         concurrency = ("1,8",)
     if sweep:
-        yield {"kind": "sweep", "redraw": redraw}
+        yield {"kind": "sweep", "redraw": True}
     if concurrency:
         yield {"kind": "closed", "concurrency": _numbers(concurrency, "--concurrency", int)}
     if rate:

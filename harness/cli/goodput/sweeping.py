@@ -52,8 +52,9 @@ class _Loaded:
 
     @property
     def is_kept(self) -> bool:
-        """As most of its repeats say."""
-        return 2 * sum(self.kept_up) >= len(self.kept_up)
+        """As most of its repeats say; where they are even, as the one by which the search went."""
+        for_it, against = self.kept_up.count(True), self.kept_up.count(False)
+        return for_it > against or (for_it == against and self.kept_up[0])
 
     def add(self, probed: ProbedLoad) -> None:
         self.keys.append(probed.record.key)

@@ -58,7 +58,12 @@ LOADS: dict[str, tuple[str, dict[str, Schema]]] = {
                 16,
                 default=POINTS,
             ),
-            "redraw": _REDRAW,
+            "redraw": said(
+                {"type": "boolean"},
+                "Each repeat of a rate draws its arrivals anew; else all repeats have one draw.",
+                True,
+                default=False,
+            ),
         },
     ),
 }

@@ -58,7 +58,8 @@ class Sized(NamedTuple):
     @property
     def plain_bound(self) -> bool:
         """Whether either side of `over_plain` is overhead-bound."""
-        return self.plain is not None and any(map(is_overhead_bound, (self.cell, self.plain)))
+        plain = self.plain if self.over_plain else None
+        return plain is not None and any(map(is_overhead_bound, (self.cell, plain)))
 
     def point(self) -> SizedSpeedup | None:
         """For the figure; None without a speed-up."""
@@ -246,7 +247,7 @@ def _row(own: Sized) -> BodyRow:
 
 def _changes(own: Sized) -> str:
     """Which of its ratios change as models grow."""
-    if own.plain is None or own.plain_bound == own.bound:
+    if not own.over_plain or own.plain_bound == own.bound:
         return CHANGES * own.bound
     return f"{'over the reference' if own.bound else 'over plain'} {CHANGES}"
 

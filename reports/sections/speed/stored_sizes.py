@@ -224,10 +224,12 @@ def _remark(own: Grown, reference: str) -> str:
     last = max(own.on.values(), key=lambda on: on.size_bytes)
     unknown = f"{BOUND} at {last.cell.model} too: unknown beyond"
     options = "" if own.alike else "with other options than here"
-    if last.plain is None or last.plain_bound:
-        return "; ".join(filter(None, (options, unknown * last.bound)))
-    over = f"over {reference} {unknown}" * last.bound
-    return "; ".join(filter(None, (options, _end(own), over)))
+    if last.plain_bound == last.bound or not last.over_plain:
+        told = unknown * last.bound
+    else:
+        told = f"over {reference if last.bound else 'plain'} {unknown}"
+    end = "" if last.plain_bound or not last.over_plain else _end(own)
+    return "; ".join(filter(None, (options, end, told)))
 
 
 def _end(own: Grown) -> str:

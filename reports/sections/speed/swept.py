@@ -87,14 +87,15 @@ def _most(one: SweptCurve) -> float | None:
     return max((rate for rate in known if rate is not None), default=None)
 
 
-_WHY = "no rate of this kind was tried"
+_WHY = "no rate was kept up with"
 _FIRST, _EACH = FIRST.metric, EACH.metric
 _IDLE = Group("Idle", "ms", "one request at a time; medians")
 _LOADED = Group("At the highest rate kept up with", "ms", "medians")
 _COLUMNS: tuple[Column[SweptCurve], ...] = (
     Column("Workload", lambda one: one.place, css=""),
     Column("Kept up with", lambda one: one.found.low, unit="requests/s", why=_WHY),
-    Column("Saturated at", lambda one: one.found.high, unit="requests/s", why=_WHY),
+    Column("Saturated at", lambda one: one.found.high, unit="requests/s",
+           why="no rate was too much for most repeats"),
     Column("Most tokens", _most, unit="tokens/s"),
     Column("First token", partial(_idle, _FIRST), milliseconds, group=_IDLE),
     Column("Each token", partial(_idle, _EACH), milliseconds, group=_IDLE),

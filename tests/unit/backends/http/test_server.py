@@ -169,6 +169,22 @@ def test_a_server_without_a_list_of_models_is_asked_by_name(
         start()
 
 
+@pytest.mark.parametrize("ending", ["never", "breaks off"])
+def test_a_refusal_that_does_not_end_is_a_refusal(
+    start: Start, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    def get(_: FakeServer, reply: FakeReply, path: str) -> None:
+        reply.start(404)
+        if ending == "breaks off":
+            reply.drop()
+
+    monkeypatch.setattr("backends.http.probe.server.REFUSAL_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(FakeServer, "answer_get", get)
+    _, backend = start(model="n")
+    assert backend.info.version.startswith("BaseHTTP/")
+    assert answer(backend)[-1].finished == "length"
+
+
 def test_a_server_says_what_it_is(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     _, backend = start()
     assert backend.info.version.startswith("BaseHTTP/")

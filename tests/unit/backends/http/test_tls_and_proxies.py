@@ -86,8 +86,9 @@ def test_tls_is_spoken_and_checked(secure: FakeServer, monkeypatch: pytest.Monke
     backend.close()
 
 
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
 def test_no_connection_stays_behind_a_probe_whose_refusals_come_in_pieces(
-    secure: FakeServer, monkeypatch: pytest.MonkeyPatch
+    secure: FakeServer, monkeypatch: pytest.MonkeyPatch, encoding: str
 ) -> None:
     send = FakeReply.send
 
@@ -95,8 +96,16 @@ def test_no_connection_stays_behind_a_probe_whose_refusals_come_in_pieces(
         time.sleep(0.02)
         send(reply, data)
 
+    def play(reply: FakeReply) -> None:
+        reply.start(encoding=encoding)
+        good(reply)
+
+    gc.collect()
     monkeypatch.setattr(FakeReply, "send", late)
-    HttpBackend(options(base_url=secure.url, model="m"), None).close()
+    secure._probe = play
+    refused = pytest.raises(UserError, match="the answer is encoded")
+    with refused if encoding == "gzip" else contextlib.nullcontext():
+        HttpBackend(options(base_url=secure.url, model="m"), None).close()
     with warnings.catch_warnings(record=True) as left:
         warnings.simplefilter("always")
         gc.collect()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.cli.first.quick import _loads
 from harness.cli.goodput import sweeping
 from harness.cli.goodput.probing import RefusedProbeError
 from harness.cli.goodput.sweeping import SweptSystem
@@ -53,6 +54,22 @@ def test_a_late_client_is_no_saturation_of_the_system(system: Any) -> None:
     assert ended == "the client was late at 40/s: more cannot be asked here"
     swept = SweptSystem(system, points, ended)
     assert swept.line().startswith("fast, gsm8k: kept up with 20/s and less; ")
+
+
+@pytest.mark.parametrize("redraw", [False, True])
+def test_a_quick_sweep_draws_each_repeat_anew(redraw: bool) -> None:
+    """Also with `--duration`, with which rates do not, and which is none of a sweep's."""
+    assert list(_loads(None, None, True, redraw)) == [{"kind": "sweep", "redraw": True}]
+
+
+@pytest.mark.parametrize(
+    ("repeats", "kept"),
+    [("+", True), ("-+", False), ("+-", True), ("-++", True), ("--++", False), ("+--", False)],
+)
+def test_repeats_that_are_even_say_what_the_search_went_by(repeats: str, kept: bool) -> None:
+    """Each has a rate of its own where arrivals are drawn anew: a tie is no rare thing."""
+    one = sweeping._Loaded(sweeping.IDLE, 8, kept_up=[repeat == "+" for repeat in repeats])
+    assert one.is_kept is kept
 
 
 def test_a_sweep_makes_no_more_bundled_rows_than_may_be(system: Any) -> None:

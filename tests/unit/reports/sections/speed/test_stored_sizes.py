@@ -203,6 +203,8 @@ def test_which_way_a_speed_up_passes_1_is_told_of_valid_points_with_narrow_inter
     assert remark(**slower) == f"falls below 1; over vllm {bound}", "both sides of ours are sound"
     small_record["1b", "autoregressive"] = {"floor_share": 0.4}
     assert remark(**slower) == bound
+    del small_record["1b", "vllm"]
+    assert remark(**slower) == f"over plain {bound}"
 
 
 def test_of_several_variants_the_one_that_was_run_as_the_record_s_is_told_of(

@@ -12,7 +12,7 @@ from harness.core.nouns import Slo
 from reports.cells import Cell
 from reports.collect import Samples
 from reports.variants import NamedOptions, Variant, variants
-from reports.words.ranking.choices import choices
+from reports.words.ranking.choices import _lost, choices
 from reports.words.ranking.headline import headline
 from reports.words.ranking.held_against import duels, held_against
 from results.compare.intervals.several import cell_effects
@@ -106,6 +106,26 @@ def test_one_and_two_repeats_are_not_enough_to_win_by_a_little(
     assert duel.found is not None
     assert duel.found.low > 1, "by the interval that is shown"
     assert (duel.is_won, "" if won else duel.why_open) == (won, told)
+
+
+@pytest.mark.parametrize(("repeats", "lost"), [(2, []), (3, ["xsum"])])
+def test_a_workload_is_lost_where_the_other_is_shown_to_be_faster(
+    repeats: int, lost: list[str]
+) -> None:
+    samples = Samples()
+    sides: dict[int, list[Cell]] = {FAST.index: [], NEXT.index: []}
+    for variant, workload, speedup in (
+        (FAST, "gsm8k", 1.5), (NEXT, "gsm8k", 1.0), (FAST, "xsum", 1.0), (NEXT, "xsum", 1.06),
+    ):  # fmt: skip
+        for load in LOADS:
+            cell = measured(samples, variant, speedup, load, 0.05)
+            times = samples.times["tpot_s"].pop(cell)
+            sides[variant.index].append(replace(cell, workload=workload))
+            samples.times["tpot_s"][sides[variant.index][-1]] = {
+                n: times[n] for n in range(repeats)
+            }
+    ours, theirs = sides.values()
+    assert _lost(ours, theirs, samples) == lost
 
 
 def test_who_is_not_surely_faster_than_the_reference_may_be_as_fast_as_the_winner() -> None:
