@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 from backends import open_backend
 from backends.http.probe.dialect import EXTRAS, PINNED
 from backends.http.probe.texts import SENTENCE, check_texts
+from backends.http.route import find_route
 from harness.core.errors import UnavailableError, UserError
 from harness.core.nouns import Model
 from tests.support.fake_openai import FakeReply, FakeServer, good
@@ -232,3 +234,17 @@ def test_of_several_models_the_experiments_is_asked_or_the_one_that_is_named() -
             chosen(server, "m")
     finally:
         server.close()
+
+
+def test_an_ipv6_address_stands_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached = SimpleNamespace(family=socket.AF_INET6, getpeername=lambda: ("::1", 81, 0, 0))
+    hops: list[tuple[str, int]] = []
+
+    def connect(hop: tuple[str, int], _: float) -> contextlib.nullcontext[SimpleNamespace]:
+        hops.append(hop)
+        return contextlib.nullcontext(reached)
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    route = find_route("http://[::1]:81/v1", None, 1.0)
+    assert (hops, route.family) == ([("::1", 81)], socket.AF_INET6)
+    assert b"\r\nHost: [::1]:81\r\n" in route.request("completions", {})

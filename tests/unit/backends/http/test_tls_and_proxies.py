@@ -230,20 +230,6 @@ def asked_through(
     return [commit.error or commit.finished for commit in found]
 
 
-def test_an_ipv6_address_stands_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
-    reached = SimpleNamespace(family=socket.AF_INET6, getpeername=lambda: ("::1", 81, 0, 0))
-    hops: list[tuple[str, int]] = []
-
-    def connect(hop: tuple[str, int], _: float) -> contextlib.nullcontext[SimpleNamespace]:
-        hops.append(hop)
-        return contextlib.nullcontext(reached)
-
-    monkeypatch.setattr(socket, "create_connection", connect)
-    route = find_route("http://[::1]:81/v1", None, 1.0)
-    assert (hops, route.family) == ([("::1", 81)], socket.AF_INET6)
-    assert b"\r\nHost: [::1]:81\r\n" in route.request("completions", {})
-
-
 @pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
 def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     server = FakeServer()
