@@ -69,7 +69,8 @@ def drafting(seen: Overview) -> list[Drafting]:
     """The measured cells of all variants that could draft, in the page's order: to have drafted
     nothing costs, too."""
     told = ("acceptance_rate", "draft_share")
-    drafts = {c.variant.index for c in seen.cells if any(c.value(n) is not None for n in told)}
+    have = (c for c in seen.cells if any(c.metrics.get(name) is not None for name in told))
+    drafts = {c.variant.index for c in have}
     cells = [c for c in seen.cells if c.variant.index in drafts and c.is_measured]
     return [_beside_plain(seen, cell) for cell in cells]
 
