@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Protocol
 
+from backends.engine.costs.paying import Paying
 from backends.engine.drafters.base import Drafter
 from backends.engine.drafters.evidence import Lag, Rate, chained
 from backends.engine.streams import Stream
@@ -71,11 +72,18 @@ class AdaptiveDrafts:
         costs: of its steps.
         hope: the acceptance of a first draft that is supposed before there were any.
         comes: likewise, how often there is one where there may be.
+        paying: what steps take as they are run; None: `costs` alone decide.
     """
 
     def __init__(
-        self, drafter: Drafter, costs: DraftCosts, hope: float, comes: float = 1.0
+        self,
+        drafter: Drafter,
+        costs: DraftCosts,
+        hope: float,
+        comes: float = 1.0,
+        paying: Paying | None = None,
     ) -> None:
+        self._paying = paying
         self._drafter, self._costs, self._hope, self._hoped = drafter, costs, hope, comes
         self.exits, self.max_drafts = drafter.exits, drafter.max_drafts
         self._asked: dict[int, tuple[int, int]] = {}
@@ -111,12 +119,16 @@ class AdaptiveDrafts:
             self._since += 1
             return streams
         self._rest = 0
+        if self._paying is not None:
+            self._paying.over(len(streams), _tokens(streams))
         if self._unseen >= self._pause:
             self._learn()
         best = self._chosen_for(streams, 0.0)
         # what reading costs is looked at where drafts would pay without
         if best and (reading_us := self._reading_us(streams)):
             best = self._chosen_for(streams, reading_us)
+        if best and not self._pays(streams):
+            return streams
         self._since += 1
         # the newest alone: a drafter that was not asked for long has much to catch up with
         some = streams if best or self.exits else streams[-1:]
@@ -133,9 +145,16 @@ class AdaptiveDrafts:
         self._rest_of = min(2 * self._rest_of, REST[1])
         return streams
 
+    def _pays(self, streams: Sequence[Stream]) -> bool:
+        """Whether drafts that seem worth while may be made, by what they took before."""
+        if self._paying is None or self._paying.may_draft(len(streams), _tokens(streams)):
+            return True
+        self._rest, self._resting = self._paying.rest(len(streams), REST[1]), len(streams)
+        return False
+
     def _chosen_for(self, streams: Sequence[Stream], reading_us: float) -> int:
         """`_best`, of streams and a reading like these."""
-        positions = sum([len(stream.tokens) for stream in streams])
+        positions = _tokens(streams)
         case = len(streams), positions.bit_length(), int(reading_us).bit_length()
         best = self._chosen.get(case)
         if best is None:
@@ -150,7 +169,7 @@ class AdaptiveDrafts:
         if best:
             return True
         unread = self._lag.of(some, self.max_drafts + 1) if self._costs.read_us else 0
-        positions = sum(len(stream.tokens) for stream in some)
+        positions = _tokens(some)
         plain_us, us, *_ = self._costs.of(len(some), positions, self._comes, self._stands)
         more_us = us + unread * self._costs.read_us - plain_us * (1 + self._stands[0])
         if more_us <= SPENT * self._since * plain_us:
@@ -184,12 +203,17 @@ class AdaptiveDrafts:
         if asked is not None and stream.finished is None:  # an end judges not all of them
             self._seen[*asked, accepted] += 1
         if stream.finished is not None:
+            if self._paying is not None:
+                self._paying.over(1, len(stream.tokens))
             self._lag.ended(stream)
             self._rest, self._rest_of = 0, REST[0]
         return self._drafter.verified(stream, accepted)
 
     def reset(self) -> None:
-        """Forget every stream, and what they showed: a trial knows nothing of the one before."""
+        """Forget every stream, and what they showed: a trial knows nothing of the one before. What
+        drafts take is the machine's, and stays known."""
+        if self._paying is not None:
+            self._paying.drop()
         self._drafter.reset()
         self._asked.clear()
         self._forget_evidence()
@@ -250,8 +274,12 @@ class AdaptiveDrafts:
         return goodput.index(best) if best > WORTH * goodput[0] else 0
 
     def _us(self, streams: Sequence[Stream], stands: Sequence[float]) -> list[float]:
-        positions = sum([len(stream.tokens) for stream in streams])
+        positions = _tokens(streams)
         return self._costs.of(len(streams), positions, self._comes, stands)
+
+
+def _tokens(streams: Sequence[Stream]) -> int:
+    return sum([len(stream.tokens) for stream in streams])
 
 
 def _goodput(us: Sequence[float], reading_us: float, stands: Sequence[float]) -> list[float]:

@@ -270,13 +270,14 @@ def _made(
     """With a number of drafts that follows what they cost and bring, where it is left open."""
     if options["drafts"] != AUTO:
         return executor, drafter, {}
+    from backends.engine.costs.paying import Paying
     from backends.engine.drafters.adaptive import AdaptiveDrafts
 
     method = METHODS[options["method"]]
     # what is below a threshold would hardly have stood: half of what falls never comes
     is_choosy = "threshold" in method.options and options["threshold"] > 0
     comes = math.sqrt(method.hope) if is_choosy else 1.0
-    return executor, AdaptiveDrafts(drafter, costs(), method.hope, comes), {}
+    return executor, AdaptiveDrafts(drafter, costs(), method.hope, comes, Paying()), {}
 
 
 METHODS = {
