@@ -57,7 +57,14 @@ _REQUEST_DTYPES: Mapping[str, str] = {
     "meets_slo": "boolean",
 }
 """Any other column is float64."""
-_NESTED = ("exits_by_layer", "exits_by_batch", "drafts_by_position", "by_stage", "plans")
+_NESTED = (
+    "exits_by_layer",
+    "exits_by_batch",
+    "drafts_by_position",
+    "by_stage",
+    "plans",
+    "planned_windows",
+)
 """Metrics that are lists or mappings."""
 _TRIAL_DTYPES: Mapping[str, str] = {
     **dict.fromkeys(("provenance", "token_counting", "error", "started_at"), "string"),

@@ -44,8 +44,8 @@ class ProbedAnswers(NamedTuple):
 def answers_about(
     probes: Sequence[tuple[float, RequestArrays]], slo: Slo, found: FoundRate | None
 ) -> ProbedAnswers | None:
-    """The answers at about the rate that was found, by the first task score that they have. None
-    without a rate, or without a score.
+    """The answers at about the rate that was found, by the task score that most prompts have, of
+    several the first. None without a rate, or without a score.
 
     Args:
         probes: the rate that was asked for, and the requests.
@@ -60,13 +60,14 @@ def answers_about(
     scores: MeanScores = {}
     for own in near:
         add_scores(scores, own)
-    for metric in registry.scores():
-        if means := scores.get(metric.name):
-            scored = sum(mean.count for mean in means.values())
-            share = _good_and_right(near, slo)
-            rate = None if share is None else found.rate * share
-            return ProbedAnswers(metric.name, *score_interval(means), scored, rate, len(means))
-    return None
+    names = [metric.name for metric in registry.scores() if scores.get(metric.name)]
+    if not names:
+        return None
+    name = max(names, key=lambda each: len(scores[each]))
+    means, share = scores[name], _good_and_right(near, slo)
+    rate = None if share is None else found.rate * share
+    scored = sum(mean.count for mean in means.values())
+    return ProbedAnswers(name, *score_interval(means), scored, rate, len(means))
 
 
 def is_right_enough(answers: ProbedAnswers | None, least: float | None) -> bool:

@@ -50,13 +50,12 @@ class IdleSystem:
     def lasts_s(self, slo: Slo) -> float:
         """The seconds over which a probe's requests come, at least: `SPANS` times the longest bound
         of what waits, and `PASSES` answers as slow as the objective allows."""
-        waits_s = max(slo.ttft_ms or 0.0, slo.e2e_ms or 0.0) / 1e3
         slower = SLOWER
         if slo.tpot_ms is not None and self.tpot_s > 0:
             slower = min(slower, slo.tpot_ms / 1e3 / self.tpot_s)
         if slo.e2e_ms is not None and self.e2e_s > 0:
             slower = min(slower, slo.e2e_ms / 1e3 / self.e2e_s)
-        return max(SPANS * waits_s, PASSES * max(slower, 1.0) * self.e2e_s)
+        return max(SPANS * waited_s(slo), PASSES * max(slower, 1.0) * self.e2e_s)
 
     def enough_requests(self, rate: float, slo: Slo, wished: int) -> int:
         """So many that they come over `lasts_s`, and as many as are wished for."""
@@ -67,3 +66,8 @@ class IdleSystem:
         if not (lasts_s := self.lasts_s(slo)):
             return math.inf
         return float(f"{requests / lasts_s * (1 - 1e-3):.4g}")
+
+
+def waited_s(slo: Slo) -> float:
+    """The longest bound of what a queue adds to, in seconds."""
+    return max(slo.ttft_ms or 0.0, slo.e2e_ms or 0.0) / 1e3

@@ -35,6 +35,7 @@ from harness.measure.sweep import (
 from results.compare.gate.reduced import workload_name
 from results.compare.reasons import slug
 from results.goodput.search import Probe
+from results.goodput.shares import share_interval
 from results.goodput.steady import steady_probe
 from results.metrics import latency
 from results.metrics.arrays import Floats, RequestArrays, from_file
@@ -121,17 +122,21 @@ class ProbedLoad:
         return every
 
     def shares(self, slo: Slo) -> list[tuple[str, float]]:
-        """The share of the requests that meets each bound by itself."""
+        """The share of the answers that meets each bound by itself, and of the requests that were
+        answered."""
+        answered = self.requests.sampled
         bounds = {
             "TTFT": Slo(ttft_ms=slo.ttft_ms),
             "TPOT": Slo(tpot_ms=slo.tpot_ms),
             "end to end": Slo(e2e_ms=slo.e2e_ms),
         }
-        return [
-            (name, float(latency.meets_slo(self.requests, bound).mean()))
+        met = [
+            (name, latency.meets_slo(self.requests, bound)[answered])
             for name, bound in bounds.items()
             if bound != Slo()
         ]
+        failed = [("requests that failed", float(answered.mean()))] * (not answered.all())
+        return failed + [(name, float(own.mean()) if len(own) else 1.0) for name, own in met]
 
 
 class RefusedProbeError(UserError):
@@ -258,4 +263,17 @@ def described(system: ProbedSystem) -> dict[str, Any]:
         "workload": system.workload.workload.name,
         "max_new_tokens": system.workload.max_new_tokens,
         "system": system.label(),
+    }
+
+
+def told_probe(probe: Probe, confidence: float) -> dict[str, float]:
+    """As goodput.json has it."""
+    low, high = share_interval(probe.met, confidence, probe.waits)
+    return {
+        "rate": probe.asked,
+        "rate_came_about": probe.rate,
+        "share": probe.share,
+        "low": low,
+        "high": high,
+        "judged": len(probe.met),
     }

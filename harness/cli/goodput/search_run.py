@@ -13,9 +13,16 @@ import typer
 
 from harness.cli import run as running
 from harness.cli import wiring
+from harness.cli.asked.beforehand import (
+    refuse_other_chats,
+    refuse_unscorable,
+    replayed,
+    too_long,
+)
 from harness.cli.folders.run_folder import check_folder
 from harness.cli.goodput import probing
 from harness.cli.goodput.kept import KeptAnswer
+from harness.cli.goodput.probe_lengths import SPANS, waited_s
 from harness.cli.goodput.searching import (
     CLIENT,
     HIGHEST,
@@ -34,6 +41,9 @@ from harness.experiment.config import Experiment, load_experiment
 from harness.measure.machine.others import OthersWatch
 from results.goodput.stored import ANSWER
 from results.store.folder import Store
+
+LONG_MIN = 15.0
+"""A probe that lasts longer is told of beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +89,17 @@ def search_all(
     directory = out if out is not None else running.RUNS / f"{experiment.name}-goodput"
     check_folder(directory)
     wanted = named_by(only, experiment)
-    resolved = wiring.resolve(experiment, one_load(experiment, wanted))
-    for warning in wiring.warnings(one_load(resolved, wanted)):
+    every = one_load(experiment, wanted)
+    refuse_other_chats(every)
+    if settings.least_score is not None:
+        refuse_unscorable(every)
+    resolved = wiring.resolve(experiment, every)
+    every = one_load(resolved, wanted)
+    for warning in (*wiring.warnings(every), *too_long(every), *replayed(every)):
         typer.echo(f"warning: {warning}", err=True)
+    if (minutes := waited_s(settings.slo) * SPANS / 60) > LONG_MIN:
+        told = f"each probe lasts {minutes:,.0f} minutes or longer, {SPANS:g} times the longest"
+        typer.echo(f"warning: slo: {told} of ttft_ms and e2e_ms", err=True)
     with only_writer(directory):
         kept = KeptAnswer(directory, _about(settings), only=only)
         warn_of_others(watch.share())
@@ -96,6 +114,9 @@ def search_all(
                 one = SystemSearch(prober, system, settings).searched()
                 kept.ended(one.plain(settings.confidence))
                 found.append(one)
+                if settings.least_score is not None and one.answers is None and one.first.sustained:
+                    name = one.system.label()
+                    typer.echo(f"warning: {name}: --least-score: no answer has a score", err=True)
                 for line in () if quiet else _lines(one):
                     progress.result(line)
     if all(one.refusal and one.first.sustained is None for one in found):
@@ -135,6 +156,7 @@ def _about(settings: SearchSettings) -> dict[str, Any]:
         "confidence": settings.confidence,
         "requests": settings.requests,
         "slo": dataclasses.asdict(settings.slo),
+        "least_score": settings.least_score,
     }
 
 

@@ -17,6 +17,7 @@ from harness.cli.goodput.probing import (
     RefusedProbeError,
     described,
     most_requests,
+    told_probe,
 )
 from harness.core.nouns import Load, Slo, Trial
 from harness.experiment.limits import Limits
@@ -113,7 +114,7 @@ class SearchedGoodput:
                 {"scale": scale, **_rates(found), "limit": found.limit, "ended": found.ended}
                 for scale, found in sorted(self.scales.items())
             ],
-            "probes": [_told_probe(probe, confidence) for probe in one.probes],
+            "probes": [told_probe(probe, confidence) for probe in one.probes],
         }
 
 
@@ -155,6 +156,7 @@ class SystemSearch:
         if not is_right_enough(answers, least):
             assert answers is not None
             told = f"answers: {answers.words()}, expected {least:g}"
+            answers = answers._replace(right_per_s=None)
             found = replace(found, found=None, held=None, limit=told)
         return found, answers
 
@@ -276,18 +278,6 @@ class SystemSearch:
 def _asked(rate: float) -> float:
     """Of four digits."""
     return float(f"{rate:.4g}")
-
-
-def _told_probe(probe: Probe, confidence: float) -> dict[str, float]:
-    low, high = share_interval(probe.met, confidence, probe.waits)
-    return {
-        "rate": probe.asked,
-        "rate_came_about": probe.rate,
-        "share": probe.share,
-        "low": low,
-        "high": high,
-        "judged": len(probe.met),
-    }
 
 
 def _rates(one: FoundGoodput) -> dict[str, float | None]:

@@ -117,9 +117,29 @@ def test_a_server_is_searched_like_any_other(tmp_path: Path) -> None:
     assert one["limit"] == "end to end"
 
 
+def test_what_a_search_says_before_it_begins(tmp_path: Path) -> None:
+    """As `run` does: of prompts that are too long; and of what it will not judge, or not soon."""
+    backend = {**SERVER, "fail_fraction": 1.0}
+    file = experiment(tmp_path, backends=[backend], slo={"e2e_ms": 60_000})
+    told = here("goodput", file, "--out", "g", *FEW, cwd=tmp_path).stderr
+    assert "warning: slo: each probe lasts 20 minutes or longer, 20 times the longest of" in told
+    file = experiment(tmp_path, workloads=[{"name": "synthetic", "max_new_tokens": 1}])
+    done = decodebench("goodput", file, "--out", "h", *FEW, "--least-score", "0.9", cwd=tmp_path)
+    assert "warning: scripted, synthetic: --least-score: no answer has a score" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("changes", "asked", "words"),
     [
+        (
+            {
+                "backends": [{"name": "http", "base_url": "http://127.0.0.1:9/v1", "api": "chat"}],
+                "reference": "http",
+                "workloads": [{"name": "gsm8k", "chat": {"template": "none"}}],
+            },
+            [],
+            "template none needs 'api: completions', not chat",
+        ),
         ({"slo": {}}, [], "slo: is missing; expected ttft_ms"),
         ({}, ["--share", "1"], "--share: is 1; expected more than 0, less than 1"),
         ({}, ["--requests", "100"], "--requests: is 100; expected at least 200"),

@@ -46,6 +46,14 @@ def test_prompts_that_are_asked_again_narrow_nothing() -> None:
     assert not is_right_enough(found, 0.9)
 
 
+def test_the_score_of_most_prompts_tells() -> None:
+    """One prompt of 40 has another scorer, and is wrong by it."""
+    made = [generation(f"p{n}", [0, 1]) for n in range(40)]
+    scores = {f"p{n}": {"matches_pattern": 1.0} for n in range(39)} | {"p39": {SCORE: 0.0}}
+    found = answers((10.0, from_record(record(trial(), made, scores=scores))))
+    assert (found.score, found.mean, found.prompts) == ("matches_pattern", 1.0, 39)
+
+
 def test_each_prompt_counts_the_same() -> None:
     found = answers((10.0, probe((1,), (1,), again=3)), (11.0, probe((1, 2), ())))
     assert (found.mean, found.scored, found.prompts) == (0.375, 5, 2)

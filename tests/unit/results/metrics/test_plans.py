@@ -61,6 +61,8 @@ def test_a_trial_has_them_and_a_cell_of_several_has_none(tmp_path: Path) -> None
     for row in summaries(run):
         assert row["plans"]["2"]["at_s"] == 2.5
         assert row["planned_windows"]["2"]["inputs"] == 50.0
+    windows_of = run.trials["planned_windows"]
+    assert [row["2"]["inputs"] for row in windows_of] == [50.0, 50.0]
     (cell,) = cells(run)
     assert cell["plans"] is None
     assert cell["planned_windows"] is None

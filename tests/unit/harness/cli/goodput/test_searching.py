@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from harness.cli.goodput.searching import SystemSearch
 from harness.core.errors import UserError
 from harness.core.nouns import Slo, Workload
 from harness.experiment.choices import WorkloadChoice
+from results.metrics.arrays import from_record
 from tests.support.results.virtual_server import SETTINGS, SYSTEM, VirtualServer, searched
 
 
@@ -45,6 +47,8 @@ def test_a_system_that_answers_worse_than_it_has_to_has_no_rate() -> None:
     assert one.first.found is None
     assert one.first.limit.startswith("answers: exact_match 0.")
     assert one.first.limit.endswith("expected 0.8")
+    assert one.answers is not None
+    assert one.answers.right_per_s is None, "there is no rate at which they could be"
     assert searched(VirtualServer(right=0.9), least_score=0.8).first.found is not None
 
 
@@ -129,6 +133,25 @@ def test_a_client_that_is_late_is_no_saturated_server() -> None:
     assert one.first.limit.startswith("the client, which was late at ")
     with pytest.raises(UserError, match=r"^made up, gsm8k: no rate found: limited by the client, "):
         tell(SearchedSystems(Path("x"), [one], {}), as_json=False)
+
+
+def test_requests_that_fail_are_no_bound_that_was_missed() -> None:
+    class Failing(VirtualServer):
+        """Every other request."""
+
+        def run(self, asked: Any) -> ProbedLoad:
+            found = super().run(asked)
+            failed = [
+                replace(own, finished="error") if number % 2 else own
+                for number, own in enumerate(found.record.generations)
+            ]
+            record = replace(found.record, generations=failed)
+            return replace(found, record=record, requests=from_record(record))
+
+    one = searched(Failing())
+    assert _told(one.first).endswith(
+        "50.0% of the cases only (requests that failed); expected 95.0%"
+    )
 
 
 def test_a_probe_that_fails_ends_its_own_search_and_what_was_found_stays() -> None:
