@@ -181,7 +181,7 @@ def _print(table: Table, width: int | None = None) -> None:
     from rich.console import Console, ConsoleDimensions
     from rich.measure import Measurement
 
-    console = Console(markup=False, highlight=False)
+    console = Console(markup=False, emoji=False, highlight=False)
     unbounded = console.options.update_width(sys.maxsize)
     least = Measurement.get(console, unbounded, table).minimum
     # a pipe has no width, and on a narrow terminal wrapped lines beat truncated numbers; the height

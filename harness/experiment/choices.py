@@ -15,6 +15,7 @@ from harness.experiment.rates import with_rates
 from harness.experiment.section import YamlSection
 
 MAX_LABEL = 60
+LABEL = f"a text of up to {MAX_LABEL} printable characters"
 FILLED_IN = "in a grid {OPTION} stands for an option's value, as in 'mine {threshold}'"
 
 
@@ -93,9 +94,14 @@ def take_backends(
 
 def _label(section: YamlSection) -> str | None:
     label = section.optional_text("label")
-    if label is not None and (len(label) > MAX_LABEL or not label.isprintable()):
-        raise section.wrong("label", f"a text of up to {MAX_LABEL} printable characters", label)
+    if label is not None and not is_label(label):
+        raise section.wrong("label", LABEL, label)
     return label
+
+
+def is_label(text: str) -> bool:
+    """Whether tables and pages have the room for it, on a line."""
+    return len(text) <= MAX_LABEL and text.isprintable()
 
 
 def _filled(label: str | None, options: Mapping[str, Any], section: YamlSection) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from results.compare.intervals.wilson import wilson_interval
@@ -43,8 +45,11 @@ def _inefficiency(values: Floats) -> float:
     n = len(values)
     if n < 4 or values.min() == values.max():  # the mean of equal ones may be off by rounding
         return 1.0
-    apart = values - values.mean()
-    square = float(apart @ apart)
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = values - values.mean()
+        square = float(apart @ apart)
+    if not 0 < square < math.inf:  # so small or large that no correlation can be told
+        return 1.0
     first = float(apart[1:] @ apart[:-1]) / square
     first = min(first + (1 + 3 * first) / n, 1 - 1 / n)
     size = 1 << (2 * n - 1).bit_length()

@@ -15,12 +15,16 @@ from harness.cli.quality.told import HEADINGS, LEFT
 def as_csv(cells: Sequence[Mapping[str, Any]]) -> str:
     """A row per cell with everything that is known of it, numbers as they are; nothing where a
     value is undefined, JSON where it is a list or a mapping."""
-    text = io.StringIO()
     names = list(dict.fromkeys(name for cell in cells for name in cell))
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_plain(cell.get(name)) for name in names] for cell in cells)
-    return text.getvalue().rstrip("\n")
+    rows = [names, *([_plain(cell.get(name)) for name in names] for cell in cells)]
+    return "\n".join(map(_csv_line, rows))
+
+
+def _csv_line(values: Sequence[Any]) -> str:
+    """Python 3.11 quotes a carriage return only where it is part of its own line end."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(values)
+    return text.getvalue().removesuffix("\r\n")
 
 
 def _plain(value: Any) -> Any:

@@ -25,7 +25,8 @@ def simulate_files(
     """Simulate every figure of the files, and write `report.html` and `figures.json` into `out`, by
     default the folder of the first file's name. All files are read before anything is simulated,
     and the page is written anew with each figure. Raises `UserError`, which says of which figure an
-    error is, also for the folder of a run, whose report has the same name."""
+    error is, also for the folder of a run, whose report has the same name. `as_json`: the figures
+    are printed as one JSON list, what `figures.json` has."""
     from harness.cli.figures.figure_file import read_figures
     from harness.cli.folders.run_folder import EXPERIMENT
 

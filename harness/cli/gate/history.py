@@ -88,13 +88,16 @@ def _records(branches: Iterable[str]) -> Iterator[ReducedRun]:
 
 
 def to_json(found: History) -> dict[str, Any]:
-    """Runs, changes and series, as plain data."""
+    """Runs, changes, series and what could not be looked at, as plain data."""
+    from reports.history.words import remarks
+
     return {
         "runs": [
             {"folder": str(run.folder), "started_at": run.started, "commit": run.commit}
             for run in found.runs
         ],
         "left_out": list(found.left_out),
+        "remarks": list(remarks(found)),
         "significance": found.significance,
         "level": found.level,
         "fewest_points": found.fewest,

@@ -148,4 +148,5 @@ def _table(title: str) -> Table:
 def _print(table: Table) -> None:
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else WIDTH, markup=False).print(table)
+    width = None if sys.stdout.isatty() else WIDTH
+    Console(width=width, markup=False, emoji=False).print(table)

@@ -12,6 +12,9 @@ import typer
 from harness.core.errors import SOME_FAILED, UserError
 
 REQUESTS = 400
+SCALES = (0.001, 1000.0)
+"""Further from 1 no engine meets the slo, or every one does, and what is computed over such bounds
+leaves what floats can hold."""
 
 
 def goodput(
@@ -78,14 +81,17 @@ def _check(
 
 def _scales(text: str) -> tuple[float, ...]:
     """Of ``0.5,2``. Raises `UserError`."""
-    found = []
+    found: list[float] = []
+    least, most = SCALES
     for word in filter(None, (part.strip() for part in text.split(","))):
         try:
             scale = float(word)
         except ValueError:
             scale = math.nan
-        if not 0 < scale < math.inf:
-            raise UserError(f"--slo-scale: '{word}'; expected numbers above 0, as in 0.5,2")
+        if not least <= scale <= most:
+            raise UserError(
+                f"--slo-scale: '{word}'; expected numbers from {least:g} to {most:g}, as in 0.5,2"
+            )
         if scale != 1 and scale not in found:
             found.append(scale)
     return tuple(found)

@@ -74,6 +74,8 @@ def import_results(
 
 def _names(files: list[Path], labels: list[str] | tuple[str, ...]) -> list[str]:
     """What each file is called: as told, or by its own name."""
+    from harness.experiment.choices import LABEL, is_label
+
     if not labels:
         names = [file.resolve().name if file.is_dir() else file.stem for file in files]
         if len(set(names)) < len(names):
@@ -86,4 +88,7 @@ def _names(files: list[Path], labels: list[str] | tuple[str, ...]) -> list[str]:
         )
     if "" in labels:
         raise UserError("--label: is empty; expected a name")
+    for label in labels:
+        if not is_label(label):
+            raise UserError(f"--label: is '{label}'; expected {LABEL}")
     return list(labels)

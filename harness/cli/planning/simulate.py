@@ -57,7 +57,9 @@ def simulate(
     out: Annotated[
         Path | None, typer.Option(help="With files: the folder of the page; runs/NAME by default.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object; with files a list of figures.")
+    ] = False,
 ) -> None:
     """Simulate a planned pipeline beside its baselines, or the figures of experiment files."""
     if files:

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from harness.cli import display
+from harness.cli.gate.shown import print_rows
 from harness.core.nouns import REPLAYED
 
 PROGRAM = """
@@ -169,3 +170,11 @@ def test_a_cell_says_what_it_does_without_and_what_nobody_saw(
     rows = capsys.readouterr().out.splitlines()
     assert rows[3].rstrip().endswith("not checked")
     assert rows[-1].startswith("not checked: nobody can see")
+
+
+def test_a_name_between_colons_is_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    """It looked like another one than the report's."""
+    display.print_cells([cell(label=":warning:", workload=":rocket:")])
+    print_rows(":rocket:", ("cell",), [(":warning:",)])
+    text = capsys.readouterr().out
+    assert (text.count(":warning:"), text.count(":rocket:")) == (2, 2)

@@ -69,3 +69,10 @@ def test_a_burst_of_failures_counts_as_few_whatever_the_waits_say() -> None:
     met, waits = np.ones(2000, bool), np.random.default_rng(0).random(2000)
     met[np.arange(2000) % 1000 < 20] = False
     assert effective_number(met, waits) == effective_number(met) < 200
+
+
+@pytest.mark.parametrize("times", [1e-200, 1e300])
+def test_waits_whose_squares_no_float_holds_tell_nothing(times: float) -> None:
+    """They were divided by a square of 0."""
+    waits = times * np.linspace(0.1, 0.9, 100)
+    assert effective_number(np.ones(100, bool), waits) == 100

@@ -168,6 +168,15 @@ def test_csv_has_numbers_as_they_are() -> None:
     assert [row["label"] for row in rows] == ["", "", "our server"]
 
 
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
+def test_csv_with_line_ends_in_a_text_can_be_read_back(end: str) -> None:
+    """A lone carriage return stood outside quotes."""
+    label = f"our{end}server{end}"
+    text = formats.as_csv([cell(label=label), cell(label="theirs")])
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [row["label"] for row in rows] == [label, "theirs"]
+
+
 def test_a_run_says_which_cells_are_unsound_and_why() -> None:
     assert list(outcome.unsound([cell(valid=True)])) == ["sound: all 1 cells"]
     reasons = ["too-few-samples: 3 answers", "machine-noisy: 49%"]

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.core
+import typer.main
 import yaml
 
 from harness.cli import main
@@ -160,6 +162,7 @@ def test_figures_of_devices_and_of_mixes(
     write(FILE | {"figures": [costs, mixes]}, MODEL)
     assert call(monkeypatch, "f.yaml", "--requests", "1000", "--json") == 0
     told = json.loads(capsys.readouterr().out)
+    assert told == json.loads(Path("runs/made_up/figures.json").read_text())
     assert told[0]["series"] == {"plain": [5, 3], "hasty": [None, None]}  # 714 and 1,429 each
     assert told[1]["at"] == ["0.9", "0.1"]
     assert told[1]["at_label"] == "mix, windows of 0.2 s"
@@ -183,6 +186,15 @@ def test_forecasts_stand_beside_what_was_measured(
     assert by_window["last value"][1] == by_window["measured"][0]
     assert all(0 < share < 1 for share in by_window["arima"])
     assert 0 < error["arima"][0] < 0.5
+
+
+def test_help_says_that_json_is_a_list_of_figures() -> None:
+    """It promised one object, which a program cannot tell before it has simulated."""
+    command = typer.main.get_command(main.app)
+    assert isinstance(command, typer.core.TyperGroup)
+    (told,) = [one for one in command.commands["simulate"].params if one.name == "as_json"]
+    assert isinstance(told, typer.core.TyperOption)
+    assert told.help == "One JSON object; with files a list of figures."
 
 
 FORECAST: dict[str, Any] = {"measure": "survival", "drift": "wave"}

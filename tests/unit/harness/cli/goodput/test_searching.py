@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -243,8 +244,11 @@ def test_one_late_answer_of_an_idle_system_does_not_end_its_search() -> None:
     assert searched(Stalled(), share=0.99).first.found is not None
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "x", "1,nan", "inf"])
-def test_scales_are_numbers_above_0(text: str) -> None:
-    with pytest.raises(UserError, match=r"expected numbers above 0, as in 0\.5,2"):
-        _scales(text)
+@pytest.mark.parametrize("word", ["0", "-1", "x", "nan", "inf", "1e-323", "9e-4", "1001", "1e307"])
+def test_scales_are_numbers_that_a_search_can_work_with(word: str) -> None:
+    """Of 1e307 and 1e200 a search ended in the error of a number that was too large or 0."""
+    told = f"--slo-scale: '{word}'; expected numbers from 0.001 to 1000, as in 0.5,2"
+    with pytest.raises(UserError, match=f"^{re.escape(told)}$"):
+        _scales(f"1,{word}")
     assert _scales("0.5, 1,2,2") == (0.5, 2.0)
+    assert _scales("0.001,1000") == (0.001, 1000.0)

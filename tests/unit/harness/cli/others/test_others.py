@@ -12,9 +12,11 @@ import results
 from harness.cli.others.exports import export
 from harness.cli.others.imports import import_results
 from harness.core.errors import UserError
+from harness.experiment.choices import MAX_LABEL
 from reports.page import write_report
 from results.compare.gate.extraction import check_whole
 from results.rows import cells
+from tests.support.harness.command import call
 
 
 def bench(path: Path, *, faster: float = 1.0, lens: int = 20, **changed: Any) -> Path:
@@ -196,3 +198,19 @@ def test_a_folder_is_called_by_its_whole_name(
     assert _names(folders, ()) == [folder.name for folder in folders]
     monkeypatch.chdir(folders[0])
     assert _names([Path()], ()) == ["Llama-3.1-8B-concurrency4"]
+
+
+@pytest.mark.parametrize("label", ["a\rb", "a\nb", "\x1b[2J", "x" * (MAX_LABEL + 1)])
+def test_a_label_is_one_that_an_experiment_could_have(
+    label: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file, out = bench(tmp_path / "a.json"), tmp_path / "run"
+    assert call(monkeypatch, "import", file, "--out", out, f"--label={label}") == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("decodebench: --label: is '")
+    assert told.endswith("'; expected a text of up to 60 printable characters")
+    assert not out.exists()
+    assert call(monkeypatch, "import", file, "--out", out, f"--label={'ü' * MAX_LABEL}") == 0
