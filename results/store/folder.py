@@ -235,8 +235,8 @@ class Store:
 
         path = self._prompts_file(workload_checksum)
         try:
-            files.check_plain(path)
-            with pq.ParquetFile(path) as file:
+            # Arrow takes no path that is not UTF-8
+            with files.open_plain(path) as plain, pq.ParquetFile(plain) as file:
                 rows: list[dict[str, Any]] = file.read(names).to_pylist()
         except FileNotFoundError:
             return []
