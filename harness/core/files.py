@@ -266,12 +266,10 @@ def remove_stale(folder: Path, name: str | None = None) -> None:
         writer = path.name.removesuffix(".tmp").rpartition(".")[2]
         owner, _, where = writer.partition("-")
         elsewhere = "-" in where and where.partition("-")[2] != _host()
-        try:
+        with suppress(FileNotFoundError, PermissionError):  # another has removed or owns it
             old = time.time() - path.stat().st_mtime > _STALE_AFTER_S
             if old or (not elsewhere and (not owner.isdecimal() or not _is_alive(int(owner)))):
                 path.unlink()
-        except FileNotFoundError:
-            continue
 
 
 def _temporary(target: Path) -> Path:
