@@ -5,8 +5,7 @@ never ends and neither does a device such as /dev/zero.
 
 A file of ours is written under a temporary name in its own folder, flushed to the disk, and
 renamed, whatever happens to the process or the machine. The temporary name holds the writer's
-process id and machine, so that what a killed writer left can be told from what a living one is
-writing, here or on another machine that shares the folder.
+process id and machine, which tell what a killed writer left from what a living one is writing.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ LOCK = ".lock"
 """In a folder whose file system locks files alone."""
 LOCKLESS = "its file system has no locks, so see to it that no other {} writes into it"
 _STALE_AFTER_S = 3600.0
-_LONGEST_HOST = 32
+_LONGEST_HOST, _LONGEST_NAME = 32, 160
 _serial = itertools.count()
 KINDS = {
     stat.S_IFDIR: "a folder",
@@ -262,20 +261,24 @@ def sync_folder(folder: Path) -> None:
 def remove_stale(folder: Path, name: str | None = None) -> None:
     """Remove temporary files, of the target `name` or of all, whose writer on this machine is
     gone, or which are older than an hour."""
-    for path in folder.glob(f".{'*' if name is None else glob.escape(name)}.*.tmp"):
+    for path in folder.glob(f".{'*' if name is None else glob.escape(_short(name))}.*.tmp"):
         writer = path.name.removesuffix(".tmp").rpartition(".")[2]
         owner, _, where = writer.partition("-")
         elsewhere = "-" in where and where.partition("-")[2] != _host()
-        try:
+        with suppress(FileNotFoundError, PermissionError):  # another has removed or owns it
             old = time.time() - path.stat().st_mtime > _STALE_AFTER_S
             if old or (not elsewhere and (not owner.isdecimal() or not _is_alive(int(owner)))):
                 path.unlink()
-        except FileNotFoundError:
-            continue
 
 
 def _temporary(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{os.getpid()}-{next(_serial)}-{_host()}.tmp")
+    return target.with_name(f".{_short(target.name)}.{os.getpid()}-{next(_serial)}-{_host()}.tmp")
+
+
+def _short(name: str) -> str:
+    """As much of it as leaves room for the rest of a temporary name."""
+    told = os.fsencode(name)
+    return name if len(told) <= _LONGEST_NAME else told[:_LONGEST_NAME].decode(errors="ignore")
 
 
 def _host() -> str:
@@ -290,11 +293,8 @@ def _flush(path: Path) -> None:
 
 def _is_alive(process_id: int) -> bool:
     try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    except OverflowError:  # no process has such an id
+        with suppress(PermissionError):
+            os.kill(process_id, 0)
+    except (ProcessLookupError, OverflowError):  # no process has so large an id
         return False
     return True

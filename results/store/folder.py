@@ -17,6 +17,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,15 +122,27 @@ class Store:
         try:
             temporary.append(files.write_temporary(parquet, data))
             temporary.append(files.write_temporary(summary, records.to_text(record, payload)))
-            # An older record must not be left pointing at the new generations.
-            summary.unlink(missing_ok=True)
-            temporary[0].replace(parquet)
-            files.sync_folder(self.trials_folder)
-            temporary[1].replace(summary)
-            files.sync_folder(self.trials_folder)
+            replaces = summary.exists()
+            try:
+                # An older record must not be left pointing at the new generations.
+                summary.unlink(missing_ok=True)
+                self._put(temporary[0], parquet)
+                self._put(temporary[1], summary)
+            except BaseException:
+                # The older one is gone, so that an interrupt would cost both.
+                if replaces and not summary.exists():
+                    with suppress(OSError):
+                        self._put(temporary[0], parquet)
+                        self._put(temporary[1], summary)
+                raise
         finally:
             for path in temporary:
                 path.unlink(missing_ok=True)
+
+    def _put(self, temporary: Path, target: Path) -> None:
+        if temporary.exists():
+            temporary.replace(target)
+        files.sync_folder(self.trials_folder)
 
     def read(self, key: str) -> TrialRecord:
         """The whole record, generations, texts and scores included."""
@@ -222,8 +235,8 @@ class Store:
 
         path = self._prompts_file(workload_checksum)
         try:
-            files.check_plain(path)
-            with pq.ParquetFile(path) as file:
+            # Arrow takes no path that is not UTF-8
+            with files.open_plain(path) as plain, pq.ParquetFile(plain) as file:
                 rows: list[dict[str, Any]] = file.read(names).to_pylist()
         except FileNotFoundError:
             return []

@@ -30,7 +30,11 @@ SCHEDULE = ("steps", "decay")
 """What may change when a run goes on: steps at the constant rate do not depend on it."""
 REPORT_EVERY = 25
 SAVE_EVERY = 200
-"""Steps between states on disk."""
+"""Steps between states on disk, at most."""
+SAVE_EVERY_S = 20.0
+SAVES_APART = 10
+"""Between two states on the disk lies at least so many times what the last one took to write, save
+for those of `SAVE_EVERY`."""
 
 
 class TrainingRun:
@@ -67,6 +71,7 @@ class TrainingRun:
         self.teacher = None if teacher is None else teacher.to(device)
         self.optimizers = optimizers.build(self.model, recipe.muon_lr, recipe.adam_lr)
         self._resume(load_state(out / STATE))
+        self._half_applied = False
         self._drawn: tuple[int, list[list[Example]]] = (-1, [])
         self._pool = ThreadPoolExecutor(threads)
         side_by_side = device == "cpu" and threads > 1 and recipe.shards > 1
@@ -81,7 +86,8 @@ class TrainingRun:
         minutes: float | None = None,
         progress: Callable[[TrainingProgress], None] | None = None,
     ) -> bool:
-        """Take steps to the last or until the time is up; save; return whether all are taken.
+        """Take steps to the last or until the time is up; save; return whether all are taken. An
+        interrupt costs no step that was taken, unless it comes while the weights change.
 
         Raises:
             UserError: when a process that computes gradients has died, with all steps saved; and
@@ -89,8 +95,22 @@ class TrainingRun:
         """
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        started = mark = time.monotonic()
-        tokens = 0
+        first = self.step
+        try:
+            self._take_steps(minutes, progress)
+            self.save()
+        except KeyboardInterrupt:
+            if self.step > first and not self._half_applied:
+                self.save()
+            raise
+        torch.set_num_threads(threads)
+        return self.step == self.recipe.steps
+
+    def _take_steps(
+        self, minutes: float | None, progress: Callable[[TrainingProgress], None] | None
+    ) -> None:
+        started = mark = saved = time.monotonic()
+        tokens, took_s = 0, 0.0
         while self.step < self.recipe.steps:
             if minutes is not None and time.monotonic() - started >= 60 * minutes:
                 break
@@ -101,15 +121,15 @@ class TrainingRun:
                 self.save()
                 raise
             tokens += sum(example.length for example in rows)
+            now = time.monotonic()
             if self.step % REPORT_EVERY == 0 and progress:
-                now = time.monotonic()
                 progress(self._report(losses, tokens, now - mark))
                 mark, tokens = now, 0
-            if self.step % SAVE_EVERY == 0:
+            due = now - saved >= max(SAVE_EVERY_S, SAVES_APART * took_s)
+            if due or self.step % SAVE_EVERY == 0:
                 self.save()
-        self.save()
-        torch.set_num_threads(threads)
-        return self.step == self.recipe.steps
+                saved = time.monotonic()
+                took_s = saved - now
 
     def rows(self, step: int) -> list[Example]:
         """Return the examples of a step; they depend on the recipe and the step alone."""
@@ -136,8 +156,10 @@ class TrainingRun:
             ]
             losses = set_gradients(self.model, computed)
         factor = optimizers.learning_rate(self.step, recipe.steps, decay=recipe.decay)
+        self._half_applied = True
         optimizers.apply(self.optimizers, factor, self._pool)
         self.step += 1
+        self._half_applied = False
         return losses
 
     def save(self) -> None:

@@ -25,7 +25,12 @@ def init(
     text = commented(file)
     try:
         with file.open("x", encoding="utf-8") as stream:
-            stream.write(text)
+            try:
+                stream.write(text)
+                stream.flush()
+            except BaseException:  # half of it would be refused as what is there already
+                file.unlink(missing_ok=True)
+                raise
     except FileExistsError:
         raise UserError(f"init: {file}: it is there already; name another file") from None
     except OSError as error:

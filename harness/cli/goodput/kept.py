@@ -15,7 +15,8 @@ from results.goodput.stored import ANSWER, begun
 class KeptAnswer:
     """Writes goodput.json, or the file of this `name`. A search that is broken off leaves trials
     behind, which nobody may take for cells of the experiment: the file names them before they run,
-    those of earlier searches too.
+    those of earlier searches too. What an earlier search found stays until this one has found
+    something.
 
     Args:
         folder: of the run.
@@ -38,12 +39,12 @@ class KeptAnswer:
         self._about = dict(about)
         self._trials = set(begun(self._path))
         self._systems: list[dict[str, Any]] = []
-        if only is not None and self._trials:
-            before = json.loads(self._path.read_bytes())
-            systems = before.get("systems", ())
+        self._before = json.loads(self._path.read_bytes()) if self._trials else None
+        if only is not None and self._before is not None:
+            systems = self._before.get("systems", ())
             self._systems = [one for one in systems if one.get("backend") != only]
             if self._systems:
-                self._check(before, only)
+                self._check(self._before, only)
         self._own: list[str] = []
 
     def _check(self, before: Mapping[str, Any], only: str) -> None:
@@ -64,15 +65,18 @@ class KeptAnswer:
     def ended(self, system: Mapping[str, Any]) -> None:
         """What came of the system that the last probes were of. Raises `UserError`."""
         self._systems.append({**system, "keys": self._own})
-        self._own = []
+        self._own, self._before = [], None
         self._write()
 
     def plain(self) -> dict[str, Any]:
-        """What the file has."""
+        """What the file has once a system has ended."""
         return {**self._about, "systems": self._systems, "trials": sorted(self._trials)}
 
     def _write(self) -> None:
-        text = json.dumps(self.plain(), indent=1, allow_nan=False) + "\n"
+        content = self.plain()
+        if self._before is not None and self._before.get("systems"):
+            content = {**self._before, "trials": content["trials"]}
+        text = json.dumps(content, indent=1, allow_nan=False) + "\n"
         try:
             write_atomic(self._path, text.encode())
         except OSError as error:

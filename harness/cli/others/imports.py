@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness.core.errors import UserError
-from harness.core.files import only_writer, user_path
+from harness.core.files import LOCK, move, only_writer, user_path
+
+UNFINISHED = ".unfinished"
+"""In the run folder, which what is in there is not yet part of."""
+PARTS = ("experiment.yaml", "prompts", "trials")
+"""Of a run folder, which is no such folder before the last of them is in place."""
 
 
 def import_results(
@@ -45,8 +53,7 @@ def import_results(
 
     names = _names(files, label or ())
     objective = Slo(ttft_ms, tpot_ms, e2e_ms)
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        raise UserError(f"--out {out}: is there already; expected the name of a new folder")
+    _check_new(out)
     loads = [
         (name, load)
         for name, file in zip(names, files, strict=True)
@@ -58,18 +65,62 @@ def import_results(
         cell = imported_cell(load, name, workload, objective).key(load.tool)
         records.append(make_record(load, name, workload, seen[cell], objective, cold=cold))
         seen[cell] += 1
-    store = Store(out)
-    with only_writer(out):
-        try:
-            made_of = experiment_of(out.resolve().name, records, names[0])
+    made_of = experiment_of(out.resolve().name, records, names[0])
+    try:
+        with _whole(out) as unfinished:
+            store = Store(unfinished)
             store.write_experiment(yaml.safe_dump(made_of, sort_keys=False))
             for record, (_, load) in zip(records, loads, strict=True):
                 store.write_prompts(str(record.trial.workload.checksum), prompt_rows(load))
                 store.write(record)
-        except OSError as error:
-            raise UserError(f"{out}: cannot be written: {error.strerror or error}") from None
+    except OSError as error:
+        raise UserError(f"{out}: cannot be written: {error.strerror or error}") from None
     print(f"imported: {len(records)} loads of {', '.join(dict.fromkeys(names))} into {out}")
     tell_results(out)
+
+
+@contextmanager
+def _whole(out: Path) -> Iterator[Path]:
+    """A place whose parts become those of the run folder `out` on leaving, none where anything is
+    raised. It is in the folder and not beside it, which may be a mount or where the user is."""
+    made = not out.exists()
+    unfinished = out / UNFINISHED
+    with only_writer(out):
+        _check_new(out)  # another import may have been faster
+        _clear(out)
+        try:
+            unfinished.mkdir()
+            yield unfinished
+            for name in PARTS:
+                move(unfinished / name, out / name)
+        except BaseException:
+            if not (out / PARTS[-1]).exists():
+                with suppress(OSError):  # a read-only disk refuses that too
+                    _clear(out)
+                    if made:
+                        out.rmdir()
+            raise
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _check_new(out: Path) -> None:
+    """Raise `UserError` for what is there, except for what a killed import left behind."""
+    if not out.exists():
+        return
+    there = {path.name for path in out.iterdir()} - {LOCK} if out.is_dir() else {PARTS[-1]}
+    if there and (UNFINISHED not in there or PARTS[-1] in there):
+        raise UserError(f"--out {out}: is there already; expected the name of a new folder")
+
+
+def _clear(out: Path) -> None:
+    """Remove what an import that did not end left in a folder. Raises `OSError`."""
+    if not (out / UNFINISHED).exists():
+        return
+    (out / PARTS[0]).unlink(missing_ok=True)
+    for name in (*PARTS[1:-1], UNFINISHED):
+        if (out / name).exists():
+            shutil.rmtree(out / name)
 
 
 def _names(files: list[Path], labels: list[str] | tuple[str, ...]) -> list[str]:

@@ -82,6 +82,33 @@ def test_what_a_killed_writer_left_of_this_target_goes_and_nothing_else(tmp_path
     assert set(tmp_path.iterdir()) == {other, alive, tmp_path / "a[1]"}
 
 
+@pytest.mark.parametrize("name", ["a" * 255, "a" + "ä" * 127])
+def test_a_name_as_long_as_a_name_may_be(name: str, tmp_path: Path) -> None:
+    with files.replacing(tmp_path / name) as left:
+        pass
+    left.with_name(left.name.replace(f".{os.getpid()}-", f".{NOBODY}-")).touch()
+    files.write_atomic(tmp_path / name, b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_another_user_left_and_nobody_else_may_remove_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, ours = (tmp_path / f".a.{NOBODY}-{serial}.tmp" for serial in range(2))
+    for path in (theirs, ours):
+        path.touch()
+    unlink = Path.unlink
+
+    def sticky(path: Path, missing_ok: bool = False) -> None:
+        if path == theirs:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", sticky)
+    files.write_atomic(tmp_path / "a", b"whole")
+    assert set(tmp_path.iterdir()) == {theirs, tmp_path / "a"}
+
+
 def test_an_error_names_the_target_or_the_file_that_it_is_about(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         files.write_atomic(tmp_path / "none" / "a", b"")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,9 @@ def test_experiment_and_prompts(tmp_path: Path) -> None:
     (tmp_path / "run" / "prompts" / "sha256-ab.parquet").write_bytes(b"PAR1")
     with pytest.raises(UserError, match=r"sha256-ab\.parquet: broken Parquet"):
         store.read_prompts("sha256:ab")
+
+
+def test_a_folder_whose_name_is_no_utf_8_is_read(tmp_path: Path) -> None:
+    store = Store(tmp_path / os.fsdecode(b"run\xff"))
+    store.write_prompts("c0ffee", [{"request_id": "a", "prompt_tokens": 7}])
+    assert store.read_prompt_lengths("c0ffee") == {"a": 7}

@@ -98,3 +98,35 @@ def test_a_crash_at_any_step_leaves_the_old_record_the_new_one_or_none(
             store.write(new)
     keys = store.keys()
     assert [store.read(key) in (old, new) for key in keys] in ([], [True])
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("at", range(7))
+def test_an_interrupt_at_any_step_leaves_the_old_record_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, done: bool
+) -> None:
+    """Once the step is `done`, or before it."""
+    store = Store(tmp_path)
+    old, new = a_record(status="failed", error="first try"), a_record()
+    object.__setattr__(new, "generations", new.generations[:2])
+    store.write(old)
+    left = at
+
+    def interrupted(step: object) -> object:
+        def call(*arguments: object, **more: object) -> object:
+            nonlocal left
+            left -= 1
+            made = step(*arguments, **more) if left != -1 or done else None  # type: ignore[operator]
+            if left == -1:
+                raise KeyboardInterrupt
+            return made
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink")):
+            patched.setattr(owner, name, interrupted(getattr(owner, name)))
+        with pytest.raises(KeyboardInterrupt):
+            store.write(new)
+    assert store.read(new.key) == (old if at < 2 or (at == 2 and not done) else new)
+    assert {path.suffix for path in store.trials_folder.iterdir()} == {".json", ".parquet"}

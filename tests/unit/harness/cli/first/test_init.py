@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import shlex
 from pathlib import Path
 from typing import Any
@@ -91,3 +92,16 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     for name, message in (("x.txt", "ends in .yaml or .yml"), ("no/x.yaml", "cannot be written")):
         with pytest.raises(UserError, match=message):
             init(tmp_path / name)
+
+
+def test_a_full_disk_leaves_nothing_that_the_next_start_refuses(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(UserError, match=r"x\.yaml: cannot be written: File too large"):
+            init(file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not file.exists()
+    init(file)

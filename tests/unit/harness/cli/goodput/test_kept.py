@@ -45,3 +45,18 @@ def test_rates_at_other_objectives_do_not_come_into_one_file(tmp_path: Path) -> 
         '{"e2e_ms": 100.0}; expected the same with --only, found {"e2e_ms": 200.0}'
     )
     KeptAnswer(tmp_path, other)
+
+
+@pytest.mark.parametrize("only", [None, "vllm"])
+def test_what_was_found_stays_until_something_is_found_anew(
+    only: str | None, tmp_path: Path
+) -> None:
+    search(tmp_path, "vllm")
+    file = tmp_path / "goodput.json"
+    before = json.loads(file.read_text())
+    kept = KeptAnswer(tmp_path, {**ABOUT, "share": 0.5}, only=only)
+    kept.began("vllm at 2")
+    assert json.loads(file.read_text()) == {**before, "trials": ["vllm at 1", "vllm at 2"]}
+    kept.ended({"backend": "vllm", "rate_per_s": 2.0})
+    assert json.loads(file.read_text()) == kept.plain()
+    assert (stored(tmp_path), kept.plain()["share"]) == ({"vllm": 2.0}, 0.5)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import results
+from harness.cli.others import imports
 from harness.cli.others.exports import export
 from harness.cli.others.imports import import_results
 from harness.core.errors import UserError
@@ -16,6 +18,7 @@ from harness.experiment.choices import MAX_LABEL
 from reports.page import write_report
 from results.compare.gate.extraction import check_whole
 from results.rows import cells
+from results.store.folder import Store
 from tests.support.harness.command import call
 
 
@@ -46,6 +49,21 @@ def imported(folder: Path, files: list[Path], labels: list[str], **more: Any) ->
     options = {"ttft_ms": None, "tpot_ms": None, "e2e_ms": None, "cold": True, **more}
     import_results(files, out, labels, "chat", **options)
     return out
+
+
+def break_off(patched: pytest.MonkeyPatch, at: int) -> None:
+    """Ctrl-C once so many files and folders have been put into place."""
+    replace, left = Path.replace, at
+
+    def replaced(self: Path, target: Path) -> Path:
+        nonlocal left
+        if target.parent.name != "cache":
+            if left == 0:
+                raise KeyboardInterrupt
+            left -= 1
+        return replace(self, target)
+
+    patched.setattr(Path, "replace", replaced)
 
 
 def test_two_loads_of_the_same_prompts_are_compared(
@@ -146,6 +164,66 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is there already; expected the name of a new folder"):
         imported(tmp_path, [bench(tmp_path / "a.json")], ["a"])
     assert sorted(path.name for path in out.rglob("*")) == before
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("at", range(10))
+def test_an_import_that_is_broken_off_leaves_nothing_and_goes_through_again(
+    at: int, exists: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps 7 to 9 put what is written into place."""
+    files = [bench(tmp_path / "a.json"), bench(tmp_path / "b.json")]
+    if exists:
+        (tmp_path / "run").mkdir()
+    with monkeypatch.context() as patched:
+        break_off(patched, at)
+        with pytest.raises(KeyboardInterrupt):
+            imported(tmp_path, files, ["a", "b"])
+    assert (tmp_path / "run").exists() == exists
+    assert list(tmp_path.glob("run/*")) == []
+    out = imported(tmp_path, files, ["a", "b"])
+    assert ".unfinished" not in {path.name for path in out.iterdir()}
+    assert len(results.load(out).stored) == 2
+
+
+def test_an_import_that_is_killed_is_no_run_and_is_imported_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a kill between the last two renames leaves: nothing cleans up."""
+    with monkeypatch.context() as patched:
+        break_off(patched, 6)
+        patched.setattr(imports, "_clear", lambda out: None)
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            imported(tmp_path, [bench(tmp_path / "a.json")], ["a"])
+    out = tmp_path / "run"
+    assert {path.name for path in out.iterdir()} == {"experiment.yaml", "prompts", ".unfinished"}
+    assert Store(out).keys() == []
+    imported(tmp_path, [bench(tmp_path / "a.json")], ["a"])
+    assert len(results.load(out).stored) == 1
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_an_export_that_is_broken_off_leaves_nothing(
+    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [bench(tmp_path / "a.json"), bench(tmp_path / "b.json")]
+    out, there = imported(tmp_path, files, ["a", "b"]), tmp_path / "there"
+    results.load(out)
+    with monkeypatch.context() as patched:
+        break_off(patched, at)
+        with pytest.raises(KeyboardInterrupt):
+            export(out, there)
+    assert not there.exists()
+    there.mkdir()
+    (there / "mine").touch()
+    with monkeypatch.context() as patched:
+        break_off(patched, at)
+        with pytest.raises(KeyboardInterrupt):
+            export(out, there)
+    assert [path.name for path in there.iterdir()] == ["mine"]
+    export(out, there)
+    assert len(list(there.glob("*.json"))) == 2
 
 
 @pytest.mark.parametrize("broken", ["trials/*.json", "trials/*.parquet", "prompts/*.parquet"])
