@@ -231,7 +231,10 @@ def main() -> None:
         code = READER_GONE if stop.code == 1 else stop.code
     except UserError as error:
         _fail(str(error), BAD_INPUT)
-    except (typer.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt) as stop:
+        # typer takes every EOFError for a Ctrl-D; that of a question that it asks has no cause
+        if isinstance(stop.__cause__, EOFError):
+            _fail_of_own(stop.__cause__)
         _fail(STOPPED, INTERRUPTED)
     except typer.exceptions.TyperException as error:
         message = getattr(error, "format_message", error.__str__)()
@@ -245,9 +248,8 @@ def main() -> None:
         drop_output()
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}", BAD_INPUT)
-    except Exception:
-        traceback.print_exc()
-        _fail("an error of decodebench itself, as above; please report it", OWN_ERROR)
+    except Exception as error:
+        _fail_of_own(error)
     if code == INTERRUPTED:  # typer catches the interrupt and gives back its code
         _fail(STOPPED, INTERRUPTED)
     sys.exit(code)
@@ -271,6 +273,11 @@ def _help_of(error: Exception) -> str:
         names.insert(0, context.info_name)
         context = context.parent
     return f" See 'decodebench {' '.join(names)} --help'."
+
+
+def _fail_of_own(error: BaseException) -> None:
+    traceback.print_exception(error)
+    _fail("an error of decodebench itself, as above; please report it", OWN_ERROR)
 
 
 def _fail(message: str, code: int) -> None:
