@@ -43,7 +43,7 @@ Tell = Callable[[Phase | LoadProgress], None]
 
 def main(channel_fd: int, lifeline_fd: int, parent_pid: int) -> None:
     """Entry point. The arguments are file descriptors inherited from the parent, and its id."""
-    _die_with(parent_pid)
+    die_with(parent_pid)
     guard = _fork_guard(lifeline_fd, channel_fd)
     os.set_inheritable(channel_fd, False)
     channel = Connection(channel_fd)
@@ -128,6 +128,14 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
     )
 
 
+def die_with(parent_pid: int) -> None:
+    """Be killed when the parent dies; end now if it already has."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        sys.exit(1)
+
+
 def _tell(channel: Connection, message: Phase | LoadProgress) -> None:
     """Send a message on; progress only where nobody has to wait for it."""
     if isinstance(message, LoadProgress):
@@ -203,14 +211,6 @@ def _place(error: Exception) -> str:
         f"in {Path(place.filename).name}, line {place.lineno}: {place.line}"
         for place in traceback.extract_tb(error.__traceback__)[-1:]
     )
-
-
-def _die_with(parent_pid: int) -> None:
-    """Be killed when the parent dies; end now if it already has."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent_pid:
-        sys.exit(1)
 
 
 def _fork_guard(lifeline_fd: int, channel_fd: int) -> int:
