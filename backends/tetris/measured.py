@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import signal
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -124,8 +126,7 @@ def transfer_ms(size: int) -> float:
 
 
 def _echo(link: Connection) -> None:
-    try:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a whole terminal: the other side closes then
+    with contextlib.suppress(EOFError, ConnectionError):
         while True:
             link.send_bytes(link.recv_bytes())
-    except EOFError:
-        return

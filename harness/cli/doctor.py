@@ -16,6 +16,12 @@ from typing import Any, Literal
 
 from harness.core.files import MIB
 
+_APART = (
+    "import sys; from harness.measure.child import die_with; die_with(int(sys.argv.pop())); "
+    "from harness.cli.main import main; main()"
+)
+"""A command of this program that ends with the process whose id is its last argument."""
+
 State = Literal["ok", "warning", "missing"]
 
 
@@ -80,8 +86,9 @@ def measure_ceilings() -> list[Finding]:
 
 def measure_apart() -> None:
     """`measure_ceilings` in a process of its own, which leaves nothing behind on a GPU: engines
-    that start after it find all of its memory free."""
-    command = [sys.executable, "-m", "harness.cli.main", "doctor", "--bandwidth"]
+    that start after it find all of its memory free. It ends with this one: alone it would disturb
+    whoever measures next."""
+    command = [sys.executable, "-c", _APART, "doctor", "--bandwidth", str(os.getpid())]
     path = {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
     subprocess.run(command, env=os.environ | path, stdout=subprocess.DEVNULL, check=False)
 

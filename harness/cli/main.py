@@ -1,7 +1,8 @@
 """The command line. Every command imports what it needs when it runs, so that --help is instant.
 
 Exit codes: 0 done, 1 gate failed, 2 bad input, 3 gate inconclusive, 4 some trials failed,
-70 an error of decodebench itself, 130 interrupted, 141 nobody reads the output.
+70 an error of decodebench itself, 130 interrupted, 141 nobody reads the output,
+143 interrupted by SIGTERM.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from harness.cli.repeats.options import AgainShare, Fresh, RetryFailures
 from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
 from harness.core.errors import SOME_FAILED, UserError, nearest
+from harness.core.processes import terminal
 from harness.core.processes.gpus import number_by_bus
-from harness.core.processes.terminal import drop_output, open_streams, stop_with_terminal
 
 GATE_FAILED = 1
 BAD_INPUT = 2
@@ -46,6 +47,8 @@ OWN_ERROR = 70
 INTERRUPTED = 130
 READER_GONE = 141
 """As a shell reports a program whose pipe was closed."""
+TERMINATED = 143
+"""As a shell reports a program that SIGTERM has ended."""
 LONGEST_MESSAGE = 2_000
 STOPPED = "interrupted; what was finished is stored"
 
@@ -219,8 +222,8 @@ arrange(app)
 
 def main() -> None:
     """Entry point of the console script: errors become one line and an exit code."""
-    open_streams()
-    stop_with_terminal()
+    terminal.open_streams()
+    terminal.stop_with_terminal()
     number_by_bus()
     sys.argv[1:] = [_at_home(argument) for argument in sys.argv[1:]]
     try:
@@ -231,25 +234,27 @@ def main() -> None:
         code = READER_GONE if stop.code == 1 else stop.code
     except UserError as error:
         _fail(str(error), BAD_INPUT)
-    except (typer.Abort, KeyboardInterrupt):
-        _fail(STOPPED, INTERRUPTED)
+    except (typer.Abort, KeyboardInterrupt) as stop:
+        # typer takes every EOFError for a Ctrl-D; that of a question that it asks has no cause
+        if isinstance(stop.__cause__, EOFError):
+            _fail_of_own(stop.__cause__)
+        _stop()
     except typer.exceptions.TyperException as error:
         message = getattr(error, "format_message", error.__str__)()
         if not message:  # no command at all: the help has been printed
             sys.exit(BAD_INPUT)
         _fail(f"{message.replace(chr(10), ' ')}{_help_of(error)}", BAD_INPUT)
     except BrokenPipeError:
-        drop_output()
+        terminal.drop_output()
         sys.exit(READER_GONE)
     except OSError as error:
-        drop_output()
+        terminal.drop_output()
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}", BAD_INPUT)
-    except Exception:
-        traceback.print_exc()
-        _fail("an error of decodebench itself, as above; please report it", OWN_ERROR)
+    except Exception as error:
+        _fail_of_own(error)
     if code == INTERRUPTED:  # typer catches the interrupt and gives back its code
-        _fail(STOPPED, INTERRUPTED)
+        _stop()
     sys.exit(code)
 
 
@@ -271,6 +276,15 @@ def _help_of(error: Exception) -> str:
         names.insert(0, context.info_name)
         context = context.parent
     return f" See 'decodebench {' '.join(names)} --help'."
+
+
+def _stop() -> None:
+    _fail(STOPPED, TERMINATED if terminal.was_asked_to_end() else INTERRUPTED)
+
+
+def _fail_of_own(error: BaseException) -> None:
+    traceback.print_exception(error)
+    _fail("an error of decodebench itself, as above; please report it", OWN_ERROR)
 
 
 def _fail(message: str, code: int) -> None:

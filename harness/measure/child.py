@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +43,7 @@ Tell = Callable[[Phase | LoadProgress], None]
 
 def main(channel_fd: int, lifeline_fd: int, parent_pid: int) -> None:
     """Entry point. The arguments are file descriptors inherited from the parent, and its id."""
-    _die_with(parent_pid)
+    die_with(parent_pid)
     guard = _fork_guard(lifeline_fd, channel_fd)
     os.set_inheritable(channel_fd, False)
     channel = Connection(channel_fd)
@@ -62,10 +64,11 @@ def serve(channel: Connection, meter: Meter) -> None:
         channel.send(_problem(error))
         return
     channel.send(ready)
+    tell = partial(_tell, channel)
     try:
         while (job := channel.recv()) is not None:
             try:
-                channel.send(run_trial(session, job, meter, channel.send))
+                channel.send(run_trial(session, job, meter, tell))
             except Exception as error:
                 channel.send(_problem(error))
     finally:
@@ -123,6 +126,27 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
         energy_j=reading.energy_j,
         setup_s=session.setup_s,
     )
+
+
+def die_with(parent_pid: int) -> None:
+    """Be killed when the parent dies; end now if it already has."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        sys.exit(1)
+
+
+def _tell(channel: Connection, message: Phase | LoadProgress) -> None:
+    """Send a message on; progress only where nobody has to wait for it."""
+    if isinstance(message, LoadProgress):
+        # A sweep that is stopped (SIGSTOP) reads nothing: waiting for it inside of the load would
+        # be measured as the engine's latency. A Unix socket says that it is writable while most of
+        # its buffer is free, so that a message this small is written whole.
+        writable = select.poll()
+        writable.register(channel.fileno(), select.POLLOUT)
+        if not writable.poll(0):
+            return
+    channel.send(message)
 
 
 def _load(
@@ -187,14 +211,6 @@ def _place(error: Exception) -> str:
         f"in {Path(place.filename).name}, line {place.lineno}: {place.line}"
         for place in traceback.extract_tb(error.__traceback__)[-1:]
     )
-
-
-def _die_with(parent_pid: int) -> None:
-    """Be killed when the parent dies; end now if it already has."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent_pid:
-        sys.exit(1)
 
 
 def _fork_guard(lifeline_fd: int, channel_fd: int) -> int:

@@ -89,9 +89,11 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("how", "ended"), [(signal.SIGINT, 130), (signal.SIGHUP, 130), (signal.SIGTERM, 143)]
+)
 def test_an_interrupted_run_is_finished_by_the_same_command(
-    how: signal.Signals, tmp_path: Path, model: Path
+    how: signal.Signals, ended: int, tmp_path: Path, model: Path
 ) -> None:
     write(tmp_path, model, backends=[{**SCRIPTED, "ttft_s": 0.2}], repeats=REPEATS)
     command = ("run", "e.yaml", "--out", "run", "--again-share", "0")  # a disturbed one stays
@@ -99,7 +101,7 @@ def test_an_interrupted_run_is_finished_by_the_same_command(
     wait_for(lambda: (tmp_path / "run/trials").is_dir() and len(stored(tmp_path)) >= 1)
     process.send_signal(how)
     output, errors = process.communicate(timeout=SECONDS)
-    assert process.returncode == 130
+    assert process.returncode == ended
     told = own_errors(errors)
     assert (output, told) == ("", "decodebench: interrupted; what was finished is stored\n")
     kept = stored(tmp_path)
@@ -109,6 +111,22 @@ def test_an_interrupted_run_is_finished_by_the_same_command(
     assert f"{len(kept)} stored, {REPEATS - len(kept)} ok" in output
     assert len(stored(tmp_path)) == REPEATS
     assert kept.items() <= stored(tmp_path).items()
+
+
+def test_a_fresh_run_that_is_asked_to_end_puts_back_what_was_stored(
+    tmp_path: Path, model: Path
+) -> None:
+    write(tmp_path, model)
+    assert run(tmp_path)[0] == 0
+    kept = stored(tmp_path)
+    write(tmp_path, model, backends=[{**SCRIPTED, "ttft_s": 60.0}])
+    process = start(tmp_path, "run", "e.yaml", "--out", "run", "--fresh")
+    wait_for(lambda: all((tmp_path / "run" / at / "logs").is_dir() for at in ("", ".forgotten")))
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 143, errors
+    assert stored(tmp_path) == kept
+    assert not (tmp_path / "run/.forgotten").exists()
 
 
 def test_a_disk_that_takes_no_more_keeps_what_it_has(tmp_path: Path, model: Path) -> None:

@@ -13,7 +13,7 @@ from backends.checkpoints.bound_files import replacing_tensors
 from backends.checkpoints.models import one_line, read_config
 from backends.training.rows.tokenizer import BEGIN, END, MAX_LENGTH, PAD
 from backends.training.small_models.llama import Llama, LlamaShape
-from harness.core.errors import UserError
+from harness.core.errors import UserError, of_memory
 from harness.core.files import write_atomic
 
 
@@ -129,10 +129,22 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_state(path: Path) -> dict[str, Any] | None:
-    """Read a training state, or return None where there is none; runs no code from the file."""
+    """Read a training state, or return None where there is none; runs no code from the file.
+
+    Raises:
+        UserError: for a file that is empty, cut short or something else.
+    """
     if not path.exists():
         return None
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file raises whatever its bytes lead torch to
+        if of_memory(error) or (isinstance(error, OSError) and error.filename):
+            raise
+        raise UserError(
+            f"{path}: cannot be read: expected a training state that was written whole; restore "
+            "it, or choose another folder"
+        ) from None
     return state
 
 

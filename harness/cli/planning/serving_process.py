@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from harness.core.errors import UserError
 from harness.core.nouns import Load, Request
 
 if TYPE_CHECKING:
@@ -20,6 +23,11 @@ if TYPE_CHECKING:
 
 LAPS = 4
 """Of a run over the batches that are timed; the first batch is not counted."""
+
+GONE = (EOFError, ConnectionError)
+"""What reading or writing raises where the process at the other end is gone."""
+CLOSE_S = 10.0
+"""For a process to end what it is at; it goes with this one at the latest."""
 
 Prompts = Sequence[Sequence[int]]
 
@@ -47,18 +55,32 @@ class ServingProcess:
         other.close()
 
     def ask(self, name: str, prompts: Prompts, size: int) -> None:
-        """Begin to serve batches of `size`."""
-        self._channel.send((name, prompts, size))
+        """Begin to serve batches of `size`. Raises `UserError` where the process is gone."""
+        with _living():
+            self._channel.send((name, prompts, size))
 
     def answer(self) -> ServedBatch:
-        """What they took."""
-        found: ServedBatch = self._channel.recv()
+        """What they took. Raises `UserError` where the process is gone."""
+        with _living():
+            found: ServedBatch = self._channel.recv()
         return found
 
     def close(self) -> None:
         """End the process."""
         self._channel.close()
-        self._process.join()
+        self._process.join(CLOSE_S)
+
+
+@contextmanager
+def _living() -> Iterator[None]:
+    """Around what needs the process to be there."""
+    try:
+        yield
+    except GONE:
+        raise UserError(
+            "a process that serves the model's batches was killed or failed, perhaps for lack of "
+            "memory: more --threads make fewer of them"
+        ) from None
 
 
 def served(
@@ -86,6 +108,7 @@ def served(
 
 
 def _serve(channel: Connection, model: Model, directory: Path, options: dict[str, Any]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a whole terminal: the other side closes then
     from backends import open_backend
     from backends.classifiers.one_device import OneDeviceBackend
     from harness.measure.timed_window import keep_from_collection
@@ -96,10 +119,9 @@ def _serve(channel: Connection, model: Model, directory: Path, options: dict[str
         assert isinstance(backend, OneDeviceBackend)
         backends[name] = backend, backend.clocked()
     keep_from_collection()
-    try:
+    with suppress(*GONE):
         while True:
             name, prompts, size = channel.recv()
             backend, clock = backends[name]
             channel.send(served(backend, prompts, size, clock=clock))
-    except EOFError:
-        gc.unfreeze()  # what stays frozen at the end is told as leaked
+    gc.unfreeze()  # what stays frozen at the end is told as leaked

@@ -7,6 +7,10 @@ import io
 import os
 import signal
 import sys
+from types import FrameType
+
+_asked: set[int] = set()
+"""SIGTERM, once it has interrupted."""
 
 
 def open_streams() -> None:
@@ -23,9 +27,26 @@ def open_streams() -> None:
 
 
 def stop_with_terminal() -> None:
-    """A terminal that is closed interrupts as Ctrl-C does, but for who said otherwise (nohup)."""
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
+    """A terminal that is closed and a request to end (SIGTERM) interrupt as Ctrl-C does, so that
+    everything is left in order, but for who said otherwise (nohup). Programs that are started from
+    here have the system's way with both."""
+    _asked.clear()
+    for number, handler in (
+        (signal.SIGHUP, signal.default_int_handler),
+        (signal.SIGTERM, _asked_to),
+    ):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, handler)
+
+
+def was_asked_to_end() -> bool:
+    """Whether SIGTERM has interrupted this process."""
+    return bool(_asked)
+
+
+def _asked_to(number: int, frame: FrameType | None) -> None:
+    _asked.add(number)
+    signal.default_int_handler(number, frame)
 
 
 def drop_output() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from typing import Any
+
 import pytest
 
 from harness.cli import doctor
@@ -39,3 +42,20 @@ def test_a_torch_for_cpus_beside_a_gpu_is_told(
     found = doctor._torch()
     assert found.state == state
     assert ("built for CPUs" in found.detail) == (state == "warning")
+
+
+def test_ceilings_are_measured_by_a_command_of_this_program(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A quick one stands in for it."""
+    run = subprocess.run
+    asked: list[str] = []
+
+    def quick(command: list[str], **options: Any) -> None:
+        asked.extend(command[3:-1])
+        run([*command[:3], "--version", command[-1]], check=True, env=options["env"])
+
+    monkeypatch.setattr(subprocess, "run", quick)
+    doctor.measure_apart()
+    assert asked == ["doctor", "--bandwidth"]
+    assert capfd.readouterr().out.startswith("decodebench ")

@@ -196,7 +196,7 @@ def test_the_guard_is_not_the_engines_and_no_child_inherits_the_pipe(
 
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "")
     monkeypatch.delenv("CUDA_DEVICE_ORDER")
-    monkeypatch.setattr(child, "_die_with", lambda parent: None)
+    monkeypatch.setattr(child, "die_with", lambda parent: None)
     monkeypatch.setattr(child, "_fork_guard", lambda lifeline, channel: 4711)
     monkeypatch.setattr(child, "Meter", lambda excluded: f"without {excluded}")
     monkeypatch.setattr(child, "serve", serve)
@@ -211,13 +211,13 @@ def test_the_guard_is_not_the_engines_and_no_child_inherits_the_pipe(
 def test_the_kernel_kills_an_engine_whose_sweep_is_gone() -> None:
     """Asked of a process that has made its vow: which signal it gets when its parent dies."""
     code = (
-        "import ctypes, os; from harness.measure import child; child._die_with(os.getppid()); "
+        "import ctypes, os; from harness.measure import child; child.die_with(os.getppid()); "
         "told = ctypes.c_int(); ctypes.CDLL(None).prctl(2, ctypes.byref(told)); print(told.value)"
     )
     vow = [sys.executable, "-c", code]
     done = subprocess.run(vow, capture_output=True, text=True, cwd=ROOT, check=True)
     assert int(done.stdout) == signal.SIGKILL
-    orphan = [sys.executable, "-c", "from harness.measure import child; child._die_with(1)"]
+    orphan = [sys.executable, "-c", "from harness.measure import child; child.die_with(1)"]
     assert subprocess.run(orphan, cwd=ROOT, check=False).returncode == 1
 
 

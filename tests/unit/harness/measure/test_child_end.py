@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Pipe
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 
 from harness.core.nouns import Generation, Load, Request
 from harness.measure import child
+from harness.measure.load_loop import LoadProgress
+from harness.measure.messages import Ready
 from tests.support.harness.sessions import make_trial
 
 
@@ -88,3 +92,37 @@ def test_garbage_is_looked_for_rarely_while_an_engine_opens() -> None:
     child.serve(channel, meter)
     assert seen[0] > 10 * before[0]
     assert gc.get_threshold() == before
+
+
+@pytest.mark.usefixtures("thawed")
+def test_a_sweep_that_reads_nothing_keeps_no_load_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be stopped by a signal for as long as it likes, and is told how all ended."""
+    many = 10_000
+    ours, theirs = Pipe()
+
+    def trial(session: Any, job: Any, meter: Any, tell: child.Tell) -> Any:
+        tell("load")
+        for done in range(many):
+            tell(LoadProgress(done, many, done))
+        tell("scoring")
+        return job
+
+    monkeypatch.setattr(child, "run_trial", trial)
+    session = SimpleNamespace(info=None, setup_s=1.0, close=lambda: None)
+    said = iter([(lambda trial: session, make_trial()), "the record", None])
+    channel: Any = SimpleNamespace(recv=lambda: next(said), send=theirs.send, fileno=theirs.fileno)
+    meter: Any = SimpleNamespace(footprint=lambda: None)
+    serving = threading.Thread(target=child.serve, args=(channel, meter), daemon=True)
+    serving.start()
+    serving.join(60)
+    assert not serving.is_alive()
+    theirs.close()
+    told: list[Any] = []
+    with contextlib.suppress(EOFError):
+        while True:
+            told.append(ours.recv())
+    ours.close()
+    assert isinstance(told[0], Ready)
+    assert told[1:3] == ["load", LoadProgress(0, many, 0)]
+    assert told[-2:] == ["scoring", "the record"]
+    assert len(told) < many

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from backends.training.rows.tokenizer import train_tokenizer
-from backends.training.small_models import demo, draft, run
+from backends.training.small_models import checkpoint, demo, draft, run
 from harness.core.errors import UserError
 from tests.unit.backends.training.small_models.test_training import TINY, recipe
 
@@ -60,3 +62,38 @@ def test_no_checkpoint_is_written_over_and_no_other_llama_taught_from(
             draft.train_draft(other, tmp_path / "draft", threads=1)
     assert not (tmp_path / "draft").exists()
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: b"",
+        lambda whole: b"hello\n",
+        lambda whole: b"{}",
+        lambda whole: whole[:10],
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:-1],
+    ],
+    ids=["empty", "text", "json", "its first bytes", "its first half", "all but a byte"],
+)
+def test_a_state_that_is_not_whole_is_bad_input(
+    damage: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / run.STATE
+    checkpoint.save_state(path, {"step": 3, "weights": torch.zeros(1000)})
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UserError, match=re.escape(f"{path}: cannot be read: expected a training")):
+        checkpoint.load_state(path)
+
+
+def test_a_state_for_which_memory_is_too_little_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object, **__: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    path = tmp_path / run.STATE
+    checkpoint.save_state(path, {"step": 3})
+    monkeypatch.setattr(torch, "load", load)
+    with pytest.raises(RuntimeError, match="allocate"):
+        checkpoint.load_state(path)
