@@ -33,7 +33,7 @@ from harness.cli.goodput.searching import (
     SystemSearch,
 )
 from harness.cli.progress import SweepDisplay, warn_of_others
-from harness.cli.repeats.only import named_by, one_load
+from harness.cli.repeats.only import Wanted, named_by, one_load
 from harness.core.errors import UserError, as_argument, nearest
 from harness.core.files import only_writer
 from harness.core.nouns import Slo
@@ -89,17 +89,7 @@ def search_all(
     directory = out if out is not None else running.RUNS / f"{experiment.name}-goodput"
     check_folder(directory)
     wanted = named_by(only, experiment)
-    every = one_load(experiment, wanted)
-    refuse_other_chats(every)
-    if settings.least_score is not None:
-        refuse_unscorable(every)
-    resolved = wiring.resolve(experiment, every)
-    every = one_load(resolved, wanted)
-    for warning in (*wiring.warnings(every), *too_long(every), *replayed(every)):
-        typer.echo(f"warning: {warning}", err=True)
-    if (minutes := waited_s(settings.slo) * SPANS / 60) > LONG_MIN:
-        told = f"each probe lasts {minutes:,.0f} minutes or longer, {SPANS:g} times the longest"
-        typer.echo(f"warning: slo: {told} of ttft_ms and e2e_ms", err=True)
+    resolved = _pinned(experiment, wanted, settings)
     with only_writer(directory):
         kept = KeptAnswer(directory, _about(settings), only=only)
         warn_of_others(watch.share())
@@ -147,6 +137,23 @@ def _experiment(file: Path, only: str | None) -> Experiment:
     if only is not None and only not in names:
         raise UserError(f"--only: no backend '{only}'; {nearest(only, names)}")
     return experiment
+
+
+def _pinned(experiment: Experiment, wanted: Wanted, settings: SearchSettings) -> Experiment:
+    """The experiment with its content pinned; says what is odd about it, as `run` does, and where
+    probes will take long. Raises `UserError`."""
+    every = one_load(experiment, wanted)
+    refuse_other_chats(every)
+    if settings.least_score is not None:
+        refuse_unscorable(every)
+    resolved = wiring.resolve(experiment, every)
+    every = one_load(resolved, wanted)
+    for warning in (*wiring.warnings(every), *too_long(every), *replayed(every)):
+        typer.echo(f"warning: {warning}", err=True)
+    if (minutes := waited_s(settings.slo) * SPANS / 60) > LONG_MIN:
+        told = f"each probe lasts {minutes:,.0f} minutes or longer, {SPANS:g} times the longest"
+        typer.echo(f"warning: slo: {told} of ttft_ms and e2e_ms", err=True)
+    return resolved
 
 
 def _about(settings: SearchSettings) -> dict[str, Any]:

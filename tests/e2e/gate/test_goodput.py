@@ -118,7 +118,7 @@ def test_a_server_is_searched_like_any_other(tmp_path: Path) -> None:
 
 
 def test_what_a_search_says_before_it_begins(tmp_path: Path) -> None:
-    """As `run` does: of prompts that are too long; and of what it will not judge, or not soon."""
+    """Of what it will not judge, or not soon."""
     backend = {**SERVER, "fail_fraction": 1.0}
     file = experiment(tmp_path, backends=[backend], slo={"e2e_ms": 60_000})
     told = here("goodput", file, "--out", "g", *FEW, cwd=tmp_path).stderr
