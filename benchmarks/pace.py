@@ -4,9 +4,9 @@
 
 Times the probe's round over and over for that many seconds on this machine, nothing beside it,
 draws pairs of moments that lie `gap` seconds apart, and asks the probe
-(`harness.measure.machine.snapshots.Pace`) at both ends of each. The first line is the share of
-pairs that it finds too far apart on this machine as it is, the others the share where the machine
-is that much slower behind the pair.
+(`harness.measure.machine.snapshots.Pace`) at both ends of each, pair after pair. The first line is
+the share of pairs that it finds too far apart on this machine as it is, the others the share where
+the machine is that much slower behind the pair, each with the mean time that a probe looked.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from harness.measure.machine.snapshots import Pace, probe_round_s
 
 SLOWER = (1.0, 1.15, 1.3, 1.5)
 
-Probe = Callable[[float, float], float]
-"""(second at which it begins, how many times as long all takes there): seconds."""
+Probe = Callable[[float, float], tuple[float, float]]
+"""(second at which it begins, how many times as long all takes there): seconds of the round that it
+goes by, and of all that it looked at."""
 
 
 def main() -> None:
@@ -36,14 +37,16 @@ def main() -> None:
     at, rounds = _rounds(asked.seconds + asked.gap)
     print(f"{len(rounds)} rounds: median {statistics.median(rounds) * 1e3:.3f} ms, "
           f"fastest {min(rounds) * 1e3:.3f}, slowest {max(rounds) * 1e3:.3f}")  # fmt: skip
-    print("slower by   too far apart")
+    print("slower by   too far apart   looked for, s")
+    draw = random.Random(0)
+    begins = sorted(draw.uniform(0, asked.seconds - 1) for _ in range(asked.pairs))
     for slower in SLOWER:
-        probe, draw, apart = _pace(at, rounds), random.Random(0), 0
-        for _ in range(asked.pairs):
-            begin = draw.uniform(0, asked.seconds - 1)
+        probe, apart, looked_s = _pace(at, rounds), 0, 0.0
+        for begin in begins:
             ends = probe(begin, 1.0), probe(begin + asked.gap, slower)
-            apart += max(ends) > MAX_PROBE_RATIO * min(ends)
-        print(f"{slower:9g}   {apart / asked.pairs:13.3f}")
+            apart += max(ends)[0] > MAX_PROBE_RATIO * min(ends)[0]
+            looked_s += sum(seconds for _, seconds in ends) / 2
+        print(f"{slower:9g}   {apart / asked.pairs:13.3f}   {looked_s / asked.pairs:13.3f}")
 
 
 def _rounds(seconds: float) -> tuple[list[float], list[float]]:
@@ -67,10 +70,11 @@ def _pace(at: Sequence[float], rounds: Sequence[float]) -> Probe:
 
     pace = Pace(round_s)
 
-    def probe(begin: float, slower: float) -> float:
+    def probe(begin: float, slower: float) -> tuple[float, float]:
         nonlocal place, factor
-        place, factor = bisect.bisect_left(at, begin), slower
-        return pace.undisturbed_s()
+        first = place = bisect.bisect_left(at, begin)
+        factor = slower
+        return pace.undisturbed_s(), slower * sum(rounds[first:place])
 
     return probe
 

@@ -38,6 +38,7 @@ from harness.core.files import MIB, only_writer
 from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure import again
+from harness.measure.fleet import Fleet
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.machine.others import OthersWatch
 from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
@@ -145,13 +146,15 @@ def run_parsed(
         if cluster is None:
             write()
             warn_of_others(watch.share())
-            result = _sweep(store, everything, experiment.time_limit_s)
+            stay = only is None and bool(again_share)
+            with Fleet(open_session, directory / "logs", wiring.weight_bytes, stay=stay) as fleet:
+                result = _sweep(store, everything, experiment.time_limit_s, fleet)
+                if stay:
+                    measure_again(store, trials, experiment, again_share, _sweep, fleet)
         else:
             limit, is_auto = experiment.time_limit_s, asked.models[0].dtype == "auto"
             at = cluster.address
             result = sweep_cluster(store, everything, limit, at, write, is_auto=is_auto)
-        if only is None and again_share and cluster is None:
-            measure_again(store, trials, experiment, again_share, _sweep)
         if asked.sweep is not None:
             _sweep_rates(store, asked, only, result)
     raise_refusal(result)
@@ -215,7 +218,11 @@ def _warn(lines: Sequence[str]) -> None:
 
 
 def _sweep(
-    store: Store, trials: Sequence[Trial], time_limit_s: float, budget_s: float | None = None
+    store: Store,
+    trials: Sequence[Trial],
+    time_limit_s: float,
+    fleet: Fleet,
+    budget_s: float | None = None,
 ) -> SweepResult:
     machine = environment()
     large = [trial for trial in trials if wiring.weight_bytes(trial) > OF_SIZE_BYTES]
@@ -248,9 +255,8 @@ def _sweep(
             edited=pins.edited,
             time_limit_s=time_limit_s,
             events=told,
-            log_dir=store.path / "logs",
-            weight_bytes=wiring.weight_bytes,
             budget_s=budget_s,
+            fleet=fleet,
         )
 
 

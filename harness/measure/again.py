@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -58,12 +58,13 @@ def plan(
     record_of: Callable[[Trial], TrialRecord | None],
     baselines: Sequence[str],
     share: float = SHARE,
+    loaded: Set[str] = frozenset(),
 ) -> AgainPlan:
     """Choose what to measure again, the cheapest first, within `share` of the time that the stored
     records took, less what measuring again has already taken.
 
     `trials`: the experiment's, in its order; `baselines`: backends that others are compared with,
-    each by the first of its variants.
+    each by the first of its variants; `loaded`: keys of engines that need not be loaded for it.
     """
     again = [replace(trial, repeat=trial.repeat + STAND_IN) for trial in trials]
     known = [r for r in map(record_of, (*trials, *again)) if r is not None]
@@ -74,7 +75,7 @@ def plan(
         [t for t in unit if record_of(_stand_in(t)) is None]
         for unit in _units(trials, {t.key(""): state(record_of(t)) for t in trials}, baselines)
     ]
-    prices = [_price(unit, record_of, seconds) for unit in units]
+    prices = [_price(unit, record_of, seconds, loaded) for unit in units]
     chosen: list[Trial] = []
     left_s = budget_s
     for price, place in sorted((price, place) for place, price in enumerate(prices) if price):
@@ -145,11 +146,14 @@ def _price(
     unit: Sequence[Trial],
     record_of: Callable[[Trial], TrialRecord | None],
     seconds: Mapping[RecordKey, float],
+    loaded: Set[str],
 ) -> float:
-    """Seconds that a unit is supposed to take: what its trials took, and loading their engines."""
+    """Seconds that a unit is supposed to take: what its trials took, and loading those of their
+    engines that are not."""
     found = [record for trial in unit if (record := record_of(trial)) is not None]
     loads = {record.trial.engine_key(): record.setup_s or 0.0 for record in found}
-    return sum(seconds.get(RecordKey(r.key, False), 0.0) for r in found) + sum(loads.values())
+    loading_s = sum(setup_s for key, setup_s in loads.items() if key not in loaded)
+    return sum(seconds.get(RecordKey(r.key, False), 0.0) for r in found) + loading_s
 
 
 def _stand_in(trial: Trial) -> Trial:

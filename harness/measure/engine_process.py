@@ -41,6 +41,7 @@ class EngineProcess:
     """Started when made; `start` waits for the engine. Not reusable after `kill` or `close`."""
 
     ready: Ready | None = None
+    _dismissed = False
 
     def __init__(self, log: Path | None, version: CodeVersion | None = None) -> None:
         """`version`: the code that the engine is of; None: the one that runs here."""
@@ -92,10 +93,16 @@ class EngineProcess:
         answer = self._ask(job, job.time_limit_s, listener, "preparing")
         return cast(TrialRecord | NoResult, answer)
 
+    def dismiss(self) -> None:
+        """Ask the engine to free its device and end, which `close` waits for."""
+        if not self._dismissed:
+            self._dismissed = True
+            with contextlib.suppress(OSError):
+                self._channel.send(None)
+
     def close(self) -> None:
         """Let the engine free its device and end; kill it when it does not."""
-        with contextlib.suppress(OSError):
-            self._channel.send(None)
+        self.dismiss()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_GRACE_S)
         self.kill()

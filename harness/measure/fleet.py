@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -35,8 +35,8 @@ MEMORY_RESERVE = 0.1
 
 class Fleet:
     """Runs jobs on engines that it starts, keeps and retires. `stay`: engines that no trial to come
-    needs stay loaded, too, as long as there is room. `versions`: of the code, by name, each of
-    which runs every trial; "" is the one that runs here."""
+    needs stay loaded, too, as long as there is room and no other model is to come. `versions`: of
+    the code, by name, each of which runs every trial; "" is the one that runs here."""
 
     def __init__(
         self,
@@ -101,12 +101,26 @@ class Fleet:
             record, intact = answer, answer.status == "ok"
         if not intact:
             self._retire(key, at_once=True)
-        elif key not in needed and not self._stay:
+        elif key not in needed and not (self._stay and len(same) == len(upcoming)):
             self._retire(key)
         return replace(record, started_at=started_at)
 
+    @property
+    def loaded(self) -> frozenset[str]:
+        """Keys of the engines that are (`Trial.engine_key`, behind a version's name)."""
+        return frozenset(self._alive)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close(at_once=error is not None)
+
     def close(self, at_once: bool = False) -> None:
-        """End every engine; `at_once` kills them."""
+        """End every engine, all at the same time; `at_once` kills them."""
+        if not at_once:
+            for engine in self._alive.values():
+                engine.dismiss()
         for key in list(self._alive):
             self._retire(key, at_once)
 

@@ -9,6 +9,7 @@ from harness.cli.pins import Pins, whole_records
 from harness.core.nouns import Trial, TrialRecord
 from harness.experiment.config import Experiment
 from harness.measure import again
+from harness.measure.fleet import Fleet
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.sweep import SweepResult
 from results.compare.pairing import NATIVE
@@ -20,10 +21,11 @@ def measure_again(
     trials: Sequence[Trial],
     experiment: Experiment,
     share: float,
-    sweep: Callable[[Store, Sequence[Trial], float, float], SweepResult],
+    sweep: Callable[[Store, Sequence[Trial], float, Fleet, float], SweepResult],
+    fleet: Fleet,
 ) -> None:
-    """Measure disturbed ones of `trials` once more by `sweep`, in at most `share` of the time that
-    the run took, and say what is."""
+    """Measure disturbed ones of `trials` once more by `sweep` on the engines of `fleet`, in at most
+    `share` of the time that the run took, and say what is."""
     stored = {key: found.record for key, found in whole_records(store)}
     if not any(again.state(record) == "disturbed" for record in stored.values()):
         return
@@ -33,7 +35,7 @@ def measure_again(
         return stored.get(trial.key(fingerprint(machine), pins.of(trial)))
 
     names = [name for name in (experiment.reference, NATIVE) if name is not None]
-    found = again.plan(trials, record_of, names, share)
+    found = again.plan(trials, record_of, names, share, fleet.loaded)
     if not found.disturbed:
         return
     told = f"{found.disturbed} {'trial was' if found.disturbed == 1 else 'trials were'} disturbed"
@@ -46,6 +48,6 @@ def measure_again(
         f"{len(found.trials)} trials within --again-share ({limit})",
         file=sys.stderr,
     )
-    done = sweep(store, found.trials, experiment.time_limit_s, found.budget_s)
+    done = sweep(store, found.trials, experiment.time_limit_s, fleet, found.budget_s)
     late = f", {done.left} not begun for want of time" if done.left else ""
     print(f"measured again: {done.statuses['ok']} of {len(found.trials)} trials{late}")

@@ -8,6 +8,7 @@ import os
 import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,8 +28,11 @@ for a tenth of a second at a time, which a trial averages out and a probe of 5 m
 such a host two medians of five rounds differed by over 25% in 30% of all pairs, and the fastest
 rounds within this time by over 20% in 2% (LOG.md, 2026-11-29; `benchmarks/pace.py` has the latter
 of any machine)."""
-PROBE_NEAR = 1.1
-"""A round that takes at most this much of the fastest ever was its own: no need to wait further."""
+PROBE_NEAR, RECENT = 1.1, 4
+"""A round that takes at most so much of the fastest that as many probes before it found was its
+own: no need to wait further. The fastest ever is of clocks that a machine may have for a minute:
+held against it, probes looked for 0.15 s each on a host where 0.015 s tell nearly as much (LOG.md,
+2026-11-30, late)."""
 WATCH_S = 0.5
 """Between looks at the GPUs during a load. A look is a few calls of NVML, which need no Python."""
 CLOCK_OF_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -130,18 +134,19 @@ class Pace:
 
     def __init__(self, round_s: Callable[[], float]) -> None:
         self._round_s = round_s
-        self._near_s = 0.0
-        """What a round of its own takes at most; 0: none was seen yet."""
+        self._recent_s: deque[float] = deque(maxlen=RECENT)
+        """What the latest found."""
 
     def undisturbed_s(self) -> float:
         """The fastest of at least `PROBE_ROUNDS`, and of as many as fit into `PROBE_S` until one is
-        near the fastest that this one has ever seen. The first call has seen none, and looks for
-        the whole time."""
+        near the fastest of the latest calls. The first one has nothing to go by, and looks for the
+        whole time."""
+        near_s = PROBE_NEAR * min(self._recent_s, default=0.0)
         fastest_s, spent_s, rounds = math.inf, 0.0, 0
-        while rounds < PROBE_ROUNDS or (fastest_s > self._near_s and spent_s < PROBE_S):
+        while rounds < PROBE_ROUNDS or (fastest_s > near_s and spent_s < PROBE_S):
             round_s = self._round_s()
             fastest_s, spent_s, rounds = min(fastest_s, round_s), spent_s + round_s, rounds + 1
-        self._near_s = min(self._near_s or math.inf, PROBE_NEAR * fastest_s)
+        self._recent_s.append(fastest_s)
         return fastest_s
 
 

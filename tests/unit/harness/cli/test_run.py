@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +23,7 @@ from harness.cli.progress import SweepDisplay
 from harness.core.errors import UserError
 from harness.core.files import only_writer
 from harness.core.nouns import Model, Trial, TrialRecord
+from harness.measure.fleet import Fleet
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.sweep import SweepResult
 from results.store.folder import Store
@@ -114,7 +115,13 @@ def sweep(folder: Path, code: str, *trials: Trial) -> tuple[SweepResult, set[str
     keys stored afterwards."""
     with as_made_up(code):
         store = Store(folder)
-        return running._sweep(store, trials, 60), set(store.keys())
+        return swept(store, trials), set(store.keys())
+
+
+def swept(store: Store, trials: Sequence[Trial]) -> SweepResult:
+    """Run trials as the command does, on engines of their own."""
+    with Fleet(open_session, None) as fleet:
+        return running._sweep(store, trials, 60, fleet)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from backends import pins as backend_pins
-from harness.cli import run as running
 from harness.cli.against.checkout import Checkout, find_checkout
 from harness.cli.against.paired_run import BASE, NEW, run_against
 from harness.cli.cluster import node
@@ -25,6 +24,7 @@ from results.store.folder import Store
 from tests.support.harness.resolved import resolved
 from tests.support.harness.sessions import make_trial, open_session
 from tests.support.harness.source_tree import copy_sources
+from tests.unit.harness.cli.test_run import swept
 
 TRIAL: Trial = replace(make_trial(), options={}, model=Model("demo"), workload=Workload("gsm8k"))
 LOOP = "harness/measure/load_loop.py"
@@ -111,10 +111,9 @@ def test_a_run_stores_no_edited_trial_as_measured(
     def edited(pins: Pins, trial: Trial) -> str:
         return "a.py changed" if trial.seed == 1 else ""
 
-    monkeypatch.setattr(running, "open_session", open_session)
     monkeypatch.setattr(Pins, "edited", edited)
     store = Store(tmp_path)
-    result = running._sweep(store, [make_trial(seed=seed) for seed in (0, 1)], 60)
+    result = swept(store, [make_trial(seed=seed) for seed in (0, 1)])
     assert result.statuses == {"ok": 1, "failed": 1}
     found = {one.record.trial.seed: one.record for _, one in whole_records(store)}
     assert (found[0].status, found[1].status) == ("ok", "failed")

@@ -17,7 +17,7 @@ from harness.measure.sweep import SweepResult
 from results.store.folder import Store
 from tests.support.harness.command import call
 from tests.support.harness.sessions import make_trial
-from tests.unit.harness.cli.test_run import as_made_up, sweep
+from tests.unit.harness.cli.test_run import as_made_up, sweep, swept
 
 FAILED = Validity(valid=False, reasons=("failures: 8 of 16 requests failed (first: r0: cut)",))
 ASKED = make_trial()
@@ -32,7 +32,7 @@ def cut(folder: Path) -> str:
 
 def run_again(store: Store, *trials: Trial) -> SweepResult:
     with as_made_up("one"):
-        return running._sweep(store, trials, 60)
+        return swept(store, trials)
 
 
 def test_a_trial_with_failed_requests_runs_again_when_asked(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from harness.measure.machine import snapshots
 from harness.measure.machine.noise import MAX_PROBE_RATIO
 from harness.measure.machine.processors import ProcessorTime
-from harness.measure.machine.snapshots import PROBE_ROUNDS, PROBE_S, Pace
+from harness.measure.machine.snapshots import PROBE_ROUNDS, PROBE_S, RECENT, Pace
 
 FAST = 0.001
 
@@ -74,6 +74,17 @@ def test_one_slow_probe_is_not_the_machines_pace() -> None:
     machine.pace.undisturbed_s()
     assert machine.pace.undisturbed_s() == 2 * FAST
     assert machine.pace.undisturbed_s() == FAST
+
+
+def test_clocks_that_were_faster_for_a_while_are_not_looked_for_again_and_again() -> None:
+    """A boost of a minute is over: some probes later its pace is not waited for any more."""
+    boost = [FAST] * round(PROBE_S / FAST)
+    machine = Machine(itertools.chain(boost, itertools.repeat(1.25 * FAST)))
+    for _ in range(RECENT + 1):
+        machine.pace.undisturbed_s()
+    machine.done = 0
+    assert machine.pace.undisturbed_s() == 1.25 * FAST
+    assert machine.done == PROBE_ROUNDS
 
 
 def test_what_is_counted_lies_on_the_loads_side_of_the_wait(

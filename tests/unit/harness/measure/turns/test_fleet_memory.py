@@ -11,14 +11,15 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from harness.core.nouns import BackendInfo
+from harness.core.nouns import BackendInfo, Model
 from harness.measure.engine_process import EngineProcess
 from harness.measure.fleet import Fleet
 from harness.measure.machine import gpu
 from harness.measure.machine.meters import Footprint
 from harness.measure.machine.placement import Placement
 from harness.measure.messages import NoResult, Ready, TrialJob
-from tests.support.harness.sessions import make_trial, open_session
+from harness.measure.sweep import run_sweep
+from tests.support.harness.sessions import MemoryStore, make_trial, open_session
 from tests.support.harness.sweeping import opened, room_for, sweep
 
 
@@ -27,6 +28,9 @@ class Idle:
 
     def __init__(self, name: str, ended: list[str]) -> None:
         self.name, self.ended = name, ended
+
+    def dismiss(self) -> None:
+        self.ended.append(f"{self.name} dismissed")
 
     def close(self) -> None:
         self.ended.append(f"{self.name} closed")
@@ -242,3 +246,32 @@ def test_an_engine_ends_with_its_last_trial_and_before_the_next_begins(tmp_path:
     )
     assert seen == [False, True]
     assert len(opened(tmp_path / "opened")) == 1
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_an_engine_may_stay_for_what_is_decided_afterwards(tmp_path: Path, others: bool) -> None:
+    """Until the fleet is closed; where another model is to come it would be in its way."""
+    store, log = MemoryStore(), tmp_path / "opened"
+    first = make_trial(test={"opened": str(log)})
+    more = [replace(first, model=Model("other"))] if others else []
+    with Fleet(open_session, None, stay=True) as fleet:
+        for trials in ([first, *more], [replace(first, repeat=1)]):
+            run_sweep(
+                trials, store, open_session, environment={}, fingerprint="machine", fleet=fleet
+            )
+            assert (first.engine_key() in fleet.loaded) is (trials[0].repeat == 1 or not others)
+    assert [record.status for record in store.records] == ["ok"] * (2 + others)
+    engines = [key for _, key in opened(log)]
+    assert engines.count(first.engine_key()) == 1 + others
+    assert not fleet.loaded
+
+
+def test_engines_are_closed_all_at_the_same_time() -> None:
+    """A vLLM takes three seconds for it."""
+    fleet, ended = fleet_of("ab")
+    fleet.close()
+    assert ended == ["a dismissed", "b dismissed", "a closed", "b closed"]
+    fleet, ended = fleet_of("ab")
+    with pytest.raises(RuntimeError), fleet:
+        raise RuntimeError
+    assert ended == ["a killed", "b killed"]
