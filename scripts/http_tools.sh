@@ -6,7 +6,7 @@
 NAME=http-tools
 . "$(dirname "$0")/environments.sh"
 
-install() { # NAME VERSION
+install_tool() { # NAME VERSION
     local folder=.tools/$1 wanted
     wanted="$1==$2 torch==$TORCH $("$PYTHON" --version) $PWD"
     if [ "$(cat "$folder/decodebench-setup" 2>/dev/null)" = "$wanted" ]; then
@@ -16,12 +16,12 @@ install() { # NAME VERSION
     say "$1 $2 into $folder (some minutes)"
     rm -rf "$folder"
     "$PYTHON" -m venv "$folder"
-    install_cpu_torch "$folder/bin/pip"
-    "$folder/bin/pip" install -qq "torch==$TORCH" "$1==$2"
+    install_cpu_torch "$folder/bin/python"
+    install "$folder/bin/python" "torch==$TORCH" "$1==$2"
     echo "$wanted" > "$folder/decodebench-setup"
     say "done: $folder/bin/$1"
 }
 
 mkdir -p .tools
-install guidellm 0.8.1
-install aiperf 0.13.0
+install_tool guidellm 0.8.1
+install_tool aiperf 0.13.0

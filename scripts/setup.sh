@@ -48,9 +48,9 @@ if [ "$(cat .venv/decodebench-setup 2>/dev/null)" != "$stamp" ]; then
         rm -rf .venv
     fi
     [ -x "$PY" ] || "$PYTHON" -m venv .venv
-    [ "$DEVICE" = cuda ] || install_cpu_torch "$PIP" -c "$LOCK"
+    [ "$DEVICE" = cuda ] || install_cpu_torch "$PY" -c "$LOCK"
     say "vLLM and the libraries, at the versions of $LOCK"
-    "$PIP" install -qq -c "$LOCK" -e ".[$DEVICE,dev]"
+    install "$PY" -c "$LOCK" -e ".[$DEVICE,dev]"
     drop_broken_vision
     echo "$stamp" > .venv/decodebench-setup
     say "done: .venv/bin/decodebench"
