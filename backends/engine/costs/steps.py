@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from backends.engine.costs.timing import ENOUGH_S, POSITIONS
+from backends.engine.costs.timing import POSITIONS
 from backends.engine.decoder import Decoder
 from backends.engine.drafters.adaptive import DraftCosts
 from backends.engine.drafters.base import Drafter
@@ -29,8 +29,9 @@ DRAFTS = 1, 4, 12
 tell of many: what a step takes beyond its parts is once per step, and a share of it per draft."""
 TURNS, FEWEST_TURNS = 18, 6
 """Each with one number of drafts."""
-EACH_S = 1.5
-"""After which a number of sequences has no more than the fewest turns."""
+EACH_S, LAST_S = 0.8, 3.0
+"""After which a number of sequences has no more than the fewest turns, and no larger one is timed.
+"""
 LONG_S = 15.0
 """Likewise, and no more than one with each number of drafts."""
 TIMED, FEWEST_TIMED = 6, 2
@@ -112,7 +113,7 @@ def whole_steps(parts: DraftCosts, executor: Executor, drafter: Drafter) -> Draf
         ratios = _Turns(parts, executor, drafter, count, drafts).ratios()
         if ratios:
             found[count] = ratios
-        if time.perf_counter() - begin > ENOUGH_S:
+        if time.perf_counter() - begin > LAST_S:
             break
     drafter.max_drafts = most
     return WholeSteps(parts, tuple(found), drafts, tuple(found.values())) if found else parts

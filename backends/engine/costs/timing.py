@@ -17,7 +17,7 @@ from harness.core.pass_costs import StepCosts
 POSITIONS = 256
 """Length of the text whose next tokens are timed."""
 RUNS, FEWEST_RUNS, WARM_UP = 25, 3, 3
-ENOUGH_S = 3.0
+ENOUGH_S = 1.5
 """After which a timing neither warms up nor makes more than the fewest runs: a run of a large model
 takes long, and varies little."""
 KINDS = PLAIN, ASKED, FULL, VERIFIED = range(4)

@@ -38,13 +38,13 @@ def test_a_large_model_is_timed_less_often(monkeypatch: pytest.MonkeyPatch) -> N
     now, calls = [0.0], [0]
 
     def slow(kind: int, index: int) -> float:
-        now[0] += 0.5
+        now[0] += 0.25
         calls[0] += 1
-        return 0.5
+        return 0.25
 
     monkeypatch.setattr("backends.engine.costs.timing.time.perf_counter", lambda: now[0])
-    assert _rounds(slow, 1, KINDS) == [[pytest.approx(5e5)]] * 4
-    assert calls == [4 * (WARM_UP - 1 + FEWEST_RUNS)], "four seconds are enough to warm up"
+    assert _rounds(slow, 1, KINDS) == [[pytest.approx(2.5e5)]] * 4
+    assert calls == [4 * (WARM_UP - 1 + FEWEST_RUNS)], "two seconds are enough to warm up"
 
 
 class TimedExecutor(ToldExecutor):
