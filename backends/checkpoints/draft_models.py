@@ -99,5 +99,4 @@ def check_drafts(prefix: str, drafts: int, model_dir: Path, max_model_len: int |
 
 
 def _vocabulary(folder: Path) -> dict[str, int]:
-    found: Any = models.load_tokenizer(folder).get_vocab()
-    return dict(found)
+    return dict(models.prompt_tokenizer(folder).get_vocab())

@@ -75,6 +75,11 @@ class PlainTokenizer:
         named = (self._id(name) for name in SPECIAL)
         return list(dict.fromkeys(token for token in named if token is not None))
 
+    def get_vocab(self) -> dict[str, int]:
+        """The ids of all tokens, added ones included."""
+        found: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        return found
+
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The token ids of a text."""
         found: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids

@@ -77,6 +77,7 @@ def test_what_is_asked_of_it_besides_is_the_same(both: tuple[Any, Any]) -> None:
     for name in ("eos_token_id", "bos_token_id", "vocab_size", "all_special_ids", "chat_template"):
         assert getattr(plain, name) == getattr(theirs, name), name
     assert ordinary_ids(plain) == ordinary_ids(theirs)
+    assert plain.get_vocab() == theirs.get_vocab()
     assert prompts.has_template(plain) == prompts.has_template(theirs)
 
 
