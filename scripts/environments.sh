@@ -3,6 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+trap 'exit 130' INT  # pip ends an interrupt as it ends an error, after which the next way is tried
+
 say() { printf '%s: %s\n' "$NAME" "$*"; }
 fail() { say "$*" >&2; exit 2; }
 
@@ -17,33 +19,41 @@ find_python() {
     done
 }
 
-# pip's configuration in the words of uv, which reads none of it: a setting each line.
+# pip's configuration in the words of uv, which reads none of it: a setting each line. Fails where uv
+# has no word for one.
 uv_settings() { # PYTHON
     "$1" -m pip config list 2>/dev/null | "$PYTHON" -c '
 import ast, sys
-NAMES = {"index-url": ("UV_DEFAULT_INDEX", " "), "extra-index-url": ("UV_INDEX", " "),
+SECTIONS = ("global", "install", ":env:")  # in pip, what a later one says stands
+NAMES = {"index-url": ("UV_DEFAULT_INDEX", ""), "extra-index-url": ("UV_INDEX", " "),
          "find-links": ("UV_FIND_LINKS", ","), "constraint": ("UV_CONSTRAINT", " "),
-         "trusted-host": ("UV_INSECURE_HOST", " "), "cert": ("SSL_CERT_FILE", " ")}
+         "trusted-host": ("UV_INSECURE_HOST", " "), "no-index": ("UV_NO_INDEX", ""),
+         "cert": ("SSL_CERT_FILE", ""), "default-timeout": ("UV_HTTP_TIMEOUT", "")}
+WORDLESS = {"client-cert", "no-binary", "only-binary", "pre", "prefer-binary", "proxy"}
 found = {}
-for line in sys.stdin:  # ":env:.index-url=..." before "global.index-url=..."
+for line in sys.stdin:
     name, _, value = line.strip().partition("=")
-    key = name.rpartition(".")[2]
+    section, _, key = name.rpartition(".")
+    if section in SECTIONS and (value := ast.literal_eval(value).strip()):
+        found.setdefault(key, {})[SECTIONS.index(section)] = value
+if WORDLESS & found.keys():
+    sys.exit(1)
+for key, said in found.items():
     if key in NAMES:
-        found.setdefault(key, []).extend(ast.literal_eval(value).split())
-for key, values in found.items():
-    setting, between = NAMES[key]
-    one = key in ("index-url", "cert")
-    print(f"{setting}={values[0] if one else between.join(dict.fromkeys(values))}")
+        setting, between = NAMES[key]
+        value = said[max(said)]
+        print(f"{setting}={between.join(value.split()) if between else value}")
 '
 }
 
 # By uv, which takes a third of pip's time (it unpacks and compiles on all cores); by pip, which says
 # what is wrong, where uv is not to be had or fails.
 install() { # PYTHON OPTION... PACKAGE...
-    local python=$1 settings
+    local python=$1 told settings
     shift
-    if "$python" -m pip install -qq "uv==$UV" 2>/dev/null; then
-        mapfile -t settings < <(uv_settings "$python")
+    if "$python" -m pip install -qq "uv==$UV" 2>/dev/null && told=$(uv_settings "$python"); then
+        mapfile -t settings <<< "$told"
+        [ -n "$told" ] || settings=()
         env "${settings[@]}" "$python" -m uv pip install --python "$python" -q --compile-bytecode \
             --index-strategy unsafe-best-match "$@" 2>/dev/null && return
     fi

@@ -38,7 +38,7 @@ from harness.core.files import MIB, only_writer
 from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure import again
-from harness.measure.fleet import Fleet
+from harness.measure.fleet import Fleet, Stay
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.machine.others import OthersWatch
 from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
@@ -146,7 +146,7 @@ def run_parsed(
         if cluster is None:
             write()
             warn_of_others(watch.share())
-            stay = only is None and bool(again_share)
+            stay: Stay | None = "last" if only is None and again_share else None
             with Fleet(open_session, directory / "logs", wiring.weight_bytes, stay=stay) as fleet:
                 result = _sweep(store, everything, experiment.time_limit_s, fleet)
                 if stay:
@@ -226,9 +226,9 @@ def _sweep(
 ) -> SweepResult:
     machine = environment()
     large = [trial for trial in trials if wiring.weight_bytes(trial) > OF_SIZE_BYTES]
-    # times at a size mean little without the floor that the machine sets, of which the best time
-    # counts: on a shared machine one measurement may be half of it
-    if large and (machine["ceilings"] is None or any(trial.model.shape for trial in large)):
+    shaped = any(trial.model.shape for trial in large)
+    # times at a size mean little without the machine's floor, whose best time counts
+    if large and not fleet.loaded and (shaped or machine["ceilings"] is None):
         print("measuring how fast this machine reads (20 s)", file=sys.stderr)
         doctor.measure_apart()
         machine = environment()

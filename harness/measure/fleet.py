@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import psutil
 
@@ -27,6 +27,7 @@ FOOTPRINT_MARGIN = 1.2
 """A loaded engine grows while it works."""
 WEIGHT_COPIES = 2
 """An engine may hold its weights twice: as they were read, and packed for its kernels."""
+Stay = Literal["room", "last"]
 Edited = Callable[[Trial], str]
 """What pins a trial and is something else by now, in a line; empty where nothing is."""
 MEMORY_RESERVE = 0.1
@@ -34,9 +35,10 @@ MEMORY_RESERVE = 0.1
 
 
 class Fleet:
-    """Runs jobs on engines that it starts, keeps and retires. `stay`: engines that no trial to come
-    needs stay loaded, too, as long as there is room and no other model is to come. `versions`: of
-    the code, by name, each of which runs every trial; "" is the one that runs here."""
+    """Runs jobs on engines that it starts, keeps and retires. `stay`: whether engines that no trial
+    to come needs stay loaded, too: while there is "room", or "last" those of a model behind which
+    no other is to come. `versions`: of the code, by name, each of which runs every trial; "" is the
+    one that runs here."""
 
     def __init__(
         self,
@@ -44,7 +46,7 @@ class Fleet:
         log_dir: Path | None,
         weight_bytes: Callable[[Trial], int] = lambda trial: 0,
         *,
-        stay: bool = False,
+        stay: Stay | None = None,
         versions: Mapping[str, CodeVersion | None] | None = None,
     ) -> None:
         self._versions = {"": None} if versions is None else dict(versions)
@@ -101,14 +103,22 @@ class Fleet:
             record, intact = answer, answer.status == "ok"
         if not intact:
             self._retire(key, at_once=True)
-        elif key not in needed and not (self._stay and len(same) == len(upcoming)):
+        elif key not in needed and not self._stays(last=len(same) == len(upcoming)):
             self._retire(key)
         return replace(record, started_at=started_at)
 
+    def _stays(self, *, last: bool) -> bool:
+        return self._stay == "room" or (self._stay == "last" and last)
+
     @property
     def loaded(self) -> frozenset[str]:
-        """Keys of the engines that are (`Trial.engine_key`, behind a version's name)."""
-        return frozenset(self._alive)
+        """Keys of the engines that wait (`Trial.engine_key`, behind a version's name)."""
+        return frozenset(key for key, engine in self._alive.items() if engine.is_alive())
+
+    def start_over(self) -> None:
+        """Another sweep begins: what does not start, and whether all fit, is found out anew."""
+        self._failed_starts.clear()
+        self.crowded = False
 
     def __enter__(self) -> Self:
         return self

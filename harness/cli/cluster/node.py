@@ -113,7 +113,7 @@ class NodeWorker:
             return _newest(found)
 
     def _work(self) -> None:
-        fleet = Fleet(open_session, self._logs, wiring.weight_bytes, stay=True)
+        fleet = Fleet(open_session, self._logs, wiring.weight_bytes, stay="room")
         while True:
             trials, stored, time_limit_s = self._shares.get()
             try:

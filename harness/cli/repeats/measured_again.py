@@ -35,7 +35,9 @@ def measure_again(
         return stored.get(trial.key(fingerprint(machine), pins.of(trial)))
 
     names = [name for name in (experiment.reference, NATIVE) if name is not None]
-    found = again.plan(trials, record_of, names, share, fleet.loaded)
+    # where not all fit side by side, one may have to go for another before its turn comes
+    loaded = frozenset[str]() if fleet.crowded else fleet.loaded
+    found = again.plan(trials, record_of, names, share, loaded)
     if not found.disturbed:
         return
     told = f"{found.disturbed} {'trial was' if found.disturbed == 1 else 'trials were'} disturbed"
@@ -48,6 +50,7 @@ def measure_again(
         f"{len(found.trials)} trials within --again-share ({limit})",
         file=sys.stderr,
     )
+    fleet.start_over()
     done = sweep(store, found.trials, experiment.time_limit_s, fleet, found.budget_s)
     late = f", {done.left} not begun for want of time" if done.left else ""
     print(f"measured again: {done.statuses['ok']} of {len(found.trials)} trials{late}")

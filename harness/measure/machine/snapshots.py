@@ -32,7 +32,7 @@ PROBE_NEAR, RECENT = 1.1, 4
 """A round that takes at most so much of the fastest that as many probes before it found was its
 own: no need to wait further. The fastest ever is of clocks that a machine may have for a minute:
 held against it, probes looked for 0.15 s each on a host where 0.015 s tell nearly as much (LOG.md,
-2026-11-30, late)."""
+2026-12-01)."""
 WATCH_S = 0.5
 """Between looks at the GPUs during a load. A look is a few calls of NVML, which need no Python."""
 CLOCK_OF_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -96,6 +96,17 @@ def test_a_share_buys_the_cheapest_first() -> None:
     assert planned(hurt, share=0.0)[0].trials == ()
 
 
+def test_engines_that_are_loaded_cost_no_loading() -> None:
+    """Three trials of 10 s each, and 1 s for each engine."""
+    _, records = planned([make("fast", 1, 8)])
+    compared = ("vllm", "autoregressive")
+    loaded = {make(name).engine_key() for name in (*compared, "fast")}
+    just = 30.0 / 160
+    assert not plan(TRIALS, records.of, compared, just).trials
+    assert len(plan(TRIALS, records.of, compared, just, loaded).trials) == 3
+    assert not plan(TRIALS, records.of, compared, just, {make("other").engine_key()}).trials
+
+
 def test_nothing_is_measured_a_third_time() -> None:
     found, records = planned([make("fast", 1, 8)])
     for trial in found.trials:

@@ -13,7 +13,7 @@ import pytest
 
 from harness.core.nouns import BackendInfo, Model
 from harness.measure.engine_process import EngineProcess
-from harness.measure.fleet import Fleet
+from harness.measure.fleet import Fleet, Stay
 from harness.measure.machine import gpu
 from harness.measure.machine.meters import Footprint
 from harness.measure.machine.placement import Placement
@@ -248,21 +248,27 @@ def test_an_engine_ends_with_its_last_trial_and_before_the_next_begins(tmp_path:
     assert len(opened(tmp_path / "opened")) == 1
 
 
-@pytest.mark.parametrize("others", [False, True])
-def test_an_engine_may_stay_for_what_is_decided_afterwards(tmp_path: Path, others: bool) -> None:
-    """Until the fleet is closed; where another model is to come it would be in its way."""
+@pytest.mark.parametrize(
+    ("stay", "others", "stays"),
+    [("last", False, True), ("last", True, False), ("room", True, True), (None, False, False)],
+)
+def test_an_engine_may_stay_for_what_is_decided_afterwards(
+    tmp_path: Path, stay: Stay | None, others: bool, stays: bool
+) -> None:
+    """Until the fleet is closed; where another model is to come it may be in its way."""
     store, log = MemoryStore(), tmp_path / "opened"
     first = make_trial(test={"opened": str(log)})
     more = [replace(first, model=Model("other"))] if others else []
-    with Fleet(open_session, None, stay=True) as fleet:
+    with Fleet(open_session, None, stay=stay) as fleet:
         for trials in ([first, *more], [replace(first, repeat=1)]):
             run_sweep(
                 trials, store, open_session, environment={}, fingerprint="machine", fleet=fleet
             )
-            assert (first.engine_key() in fleet.loaded) is (trials[0].repeat == 1 or not others)
+            if trials[0].repeat == 0:
+                assert (first.engine_key() in fleet.loaded) is stays
     assert [record.status for record in store.records] == ["ok"] * (2 + others)
     engines = [key for _, key in opened(log)]
-    assert engines.count(first.engine_key()) == 1 + others
+    assert engines.count(first.engine_key()) == (1 if stays else 2)
     assert not fleet.loaded
 
 
