@@ -248,7 +248,7 @@ def _sweep(
         return run_sweep(
             trials,
             store,
-            open_session,
+            fleet,
             environment=machine,
             fingerprint=fingerprint(machine),
             code=pins.of,
@@ -256,7 +256,6 @@ def _sweep(
             time_limit_s=time_limit_s,
             events=told,
             budget_s=budget_s,
-            fleet=fleet,
         )
 
 

@@ -1,7 +1,7 @@
 """Run many trials: in a fair order, each engine in a process of its own, resuming what is stored.
 
-This module sees no backend: `open_session` is called in the child process
-(`harness.measure.child`), the store is handed in. What a child does to itself costs the trial under
+This module sees no backend: sessions are opened in child processes (`harness.measure.child`), by
+the fleet that is handed in as the store is. What a child does to itself costs the trial under
 way and nothing else.
 """
 
@@ -12,7 +12,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from harness.core.backend import Backend
@@ -141,7 +140,7 @@ class SweepResult:
 def run_sweep(
     trials: Sequence[Trial],
     store: StoreProtocol,
-    open_session: OpenSession,
+    fleet: Fleet,
     *,
     environment: Mapping[str, Any],
     fingerprint: str,
@@ -149,35 +148,28 @@ def run_sweep(
     edited: Edited = lambda trial: "",
     time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
     events: Callable[[SweepEvent], None] | None = None,
-    log_dir: Path | None = None,
-    weight_bytes: Callable[[Trial], int] = lambda trial: 0,
     budget_s: float | None = None,
-    fleet: Fleet | None = None,
 ) -> SweepResult:
     """Run the trials that `store` does not have, storing each record before the next trial begins.
 
     A trial whose child raises, dies, runs out of memory or outlives `time_limit_s` is stored with
     that status, and its engine starts afresh for the next one; an engine that fails to start twice
-    in a row is not tried again. `code`: what pins the code that runs and measures a trial and the
+    in a row is not tried again. `fleet`: starts the engines; which of them stay loaded behind the
+    sweep is its own. `code`: what pins the code that runs and measures a trial and the
     files that it reads; it is part of the trial's key. `edited`: what of that is something else by
-    now, for which a trial fails (`Fleet.run`). `weight_bytes`: the size of a trial's model
-    (0: unknown), from which it is told how many engines memory holds side by side. Children write
-    what they print to files in `log_dir`. `budget_s`: no trial begins later than so many seconds
-    after the first. `fleet`: engines of an earlier sweep, which stay loaded behind this one; how
-    many and for how long is then the fleet's. Where the engines of a model do not fit side by side,
-    the rest goes engine by engine (`harness.measure.turns`).
+    now, for which a trial fails (`Fleet.run`). `budget_s`: no trial begins later than so many
+    seconds after the first. Where the engines of a model do not fit side by side, the rest goes
+    engine by engine (`harness.measure.turns`).
 
     Each record's environment names this call (`invocation`) and the seconds since it began.
 
-    Raises `UserError` when a record cannot be stored (all stored before stays). No child survives,
-    unless it is of a fleet that was handed in.
+    Raises `UserError` when a record cannot be stored (all stored before stays). No engine survives
+    what is raised.
     """
     keyed = {trial.key(fingerprint, code(trial)): trial for trial in cell_by_cell(trials)}
     rest = [trial for key, trial in keyed.items() if not store.has(key)]
     total, together = len(rest), True
     result = SweepResult(stored=len(keyed) - total)
-    ours = fleet is None
-    fleet = fleet or Fleet(open_session, log_dir, weight_bytes)
     invocation = Invocation()
     try:
         for index in range(total):
@@ -199,8 +191,6 @@ def run_sweep(
     except BaseException:
         fleet.close(at_once=True)
         raise
-    if ours:
-        fleet.close()
     return result
 
 

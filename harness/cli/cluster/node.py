@@ -136,14 +136,13 @@ class NodeWorker:
         return run_sweep(
             trials,
             _Elsewhere(stored),
-            open_session,
+            fleet,
             environment={**here, "node": self._name},
             fingerprint=fingerprint(here),
             code=pins.of,
             edited=pins.edited,
             time_limit_s=time_limit_s,
             events=self._told.put,
-            fleet=fleet,
         )
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from harness.core.nouns import Trial
+from harness.measure.fleet import Fleet
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.sweep import SweepEvent, run_sweep
 from results.store.folder import Store
@@ -27,15 +28,15 @@ def main(folder: Path) -> None:
             print(event.kind, event.index, flush=True)
 
     machine = environment()
-    result = run_sweep(
-        trials(),
-        Store(folder),
-        open_session,
-        environment=machine,
-        fingerprint=fingerprint(machine),
-        events=tell,
-        log_dir=folder / "logs",
-    )
+    with Fleet(open_session, folder / "logs") as fleet:
+        result = run_sweep(
+            trials(),
+            Store(folder),
+            fleet,
+            environment=machine,
+            fingerprint=fingerprint(machine),
+            events=tell,
+        )
     print("done", dict(result.statuses), result.stored, flush=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,7 +13,7 @@ import psutil
 
 from harness.core.nouns import Trial, TrialRecord
 from harness.measure.fleet import Fleet
-from harness.measure.sweep import SweepResult, run_sweep
+from harness.measure.sweep import StoreProtocol, SweepResult, run_sweep
 from tests.support.harness.sessions import MemoryStore, open_session
 
 
@@ -22,15 +22,23 @@ def sweep(
     store: MemoryStore | None = None,
     *,
     room: int | None = None,
+    log_dir: Path | None = None,
+    weight_bytes: Callable[[Trial], int] = lambda trial: 0,
     **settings: Any,
 ) -> tuple[SweepResult, list[TrialRecord]]:
     """`room`: as in `room_for`."""
     store = store or MemoryStore()
-    with room_for(room):
+    with room_for(room), Fleet(open_session, log_dir, weight_bytes) as fleet:
         result = run_sweep(
-            trials, store, open_session, environment={"cpu": "x"}, fingerprint="machine", **settings
+            trials, store, fleet, environment={"cpu": "x"}, fingerprint="machine", **settings
         )
     return result, store.records
+
+
+def swept(trials: Sequence[Trial], store: StoreProtocol, **settings: Any) -> SweepResult:
+    """`run_sweep` on engines of its own."""
+    with Fleet(open_session, None) as fleet:
+        return run_sweep(trials, store, fleet, **settings)
 
 
 @contextlib.contextmanager

@@ -17,12 +17,12 @@ import pytest
 from harness.core.errors import UserError
 from harness.core.nouns import TrialRecord
 from harness.measure.load_loop import LoadProgress
-from harness.measure.sweep import Invocation, SweepEvent, SweepResult, Teller, run_sweep
+from harness.measure.sweep import Invocation, SweepEvent, SweepResult, Teller
 from results import load
 from results.rows import summaries
 from results.store.folder import Store
-from tests.support.harness.sessions import MemoryStore, make_trial, open_session
-from tests.support.harness.sweeping import gone, opened, sweep
+from tests.support.harness.sessions import MemoryStore, make_trial
+from tests.support.harness.sweeping import gone, opened, sweep, swept
 
 
 def test_records_carry_everything() -> None:
@@ -143,12 +143,12 @@ def test_a_really_full_disk_loses_nothing_that_was_stored(tmp_path: Path) -> Non
         trials = [make_trial(seed=s, requests=20) for s in range(12)]
         settings: dict[str, Any] = {"environment": {}, "fingerprint": "machine"}
         with pytest.raises(UserError, match="No space left on device"):
-            run_sweep(trials, Store(disk), open_session, **settings)
+            swept(trials, Store(disk), **settings)
         stored = Store(disk).keys()
         assert 0 < len(stored) < 12
         assert all(Store(disk).read(key).status == "ok" for key in stored)
         subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
-        result = run_sweep(trials, Store(disk), open_session, **settings)
+        result = swept(trials, Store(disk), **settings)
         assert (result.stored, result.statuses) == (len(stored), {"ok": 12 - len(stored)})
         assert {p.suffix for p in (disk / "trials").iterdir()} == {".json", ".parquet"}
     finally:
@@ -158,7 +158,7 @@ def test_a_really_full_disk_loses_nothing_that_was_stored(tmp_path: Path) -> Non
 def test_the_real_store_takes_the_records(tmp_path: Path) -> None:
     store = Store(tmp_path)
     trials = [make_trial(seed=s, test={"doom": {"1": "kill"}}) for s in range(2)]
-    run_sweep(trials, store, open_session, environment={}, fingerprint="machine")
+    swept(trials, store, environment={}, fingerprint="machine")
     keys = [trial.key("machine") for trial in trials]
     assert store.keys() == sorted(keys)
     assert [store.read(key).status for key in keys] == ["ok", "failed"]
@@ -207,8 +207,8 @@ def test_a_resumed_sweep_marks_the_pairs_that_it_was_cut_in(tmp_path: Path) -> N
 
     settings: Any = {"environment": {}, "fingerprint": "machine"}
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(trials, store, open_session, events=stop, **settings)
-    assert run_sweep(trials, store, open_session, **settings).stored == 3
+        swept(trials, store, events=stop, **settings)
+    assert swept(trials, store, **settings).stored == 3
     marked = [
         (row["options"]["itl_s"], row["repeat"])
         for row in summaries(load(tmp_path))

@@ -261,9 +261,7 @@ def test_an_engine_may_stay_for_what_is_decided_afterwards(
     more = [replace(first, model=Model("other"))] if others else []
     with Fleet(open_session, None, stay=stay) as fleet:
         for trials in ([first, *more], [replace(first, repeat=1)]):
-            run_sweep(
-                trials, store, open_session, environment={}, fingerprint="machine", fleet=fleet
-            )
+            run_sweep(trials, store, fleet, environment={}, fingerprint="machine")
             if trials[0].repeat == 0:
                 assert (first.engine_key() in fleet.loaded) is stays
     assert [record.status for record in store.records] == ["ok"] * (2 + others)
