@@ -5,8 +5,8 @@ over cores wait for the slowest core, and threads wait for each other in the mem
 """
 
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -16,10 +16,12 @@ from torch import multiprocessing as processes
 from backends.training.rows.batches import Example
 from backends.training.small_models.llama import Llama
 from backends.training.small_models.objective import Losses, shard_gradients
-from harness.core.errors import UserError
+from harness.core.processes.gone import GONE, told_if_gone
 
-GONE = (EOFError, ConnectionError)
-"""What reading or writing raises where the process at the other end is gone."""
+KILLED = (
+    "a training process was killed or failed, perhaps for lack of memory (--threads 1 does without "
+    "them); what was learnt is kept, and the same command goes on from there"
+)
 
 
 class ShardProcesses:
@@ -38,7 +40,7 @@ class ShardProcesses:
             ours, theirs = context.Pipe()
             arguments = (model, teacher, buffer, theirs, dtype)
             process = context.Process(target=_serve, args=arguments, daemon=True)
-            with _living():
+            with told_if_gone(KILLED):
                 process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -52,7 +54,7 @@ class ShardProcesses:
         Raises:
             UserError: when a process has died; no parameter has changed.
         """
-        with _living():
+        with told_if_gone(KILLED):
             for pipe, rows in zip(self._pipes, shards, strict=True):
                 pipe.send(([(example.prompt, example.answer) for example in rows], prompt_weight))
             answers: list[tuple[list[float], int]] = [pipe.recv() for pipe in self._pipes]
@@ -66,18 +68,6 @@ class ShardProcesses:
         for pipe, process in zip(self._pipes, self._processes, strict=True):
             pipe.close()
             process.join(timeout=10)
-
-
-@contextmanager
-def _living() -> Iterator[None]:
-    """Around what needs the processes to be there."""
-    try:
-        yield
-    except GONE:
-        raise UserError(
-            "a training process was killed or failed, perhaps for lack of memory (--threads 1 does "
-            "without them); what was learnt is kept, and the same command goes on from there"
-        ) from None
 
 
 def _shared_like(parameter: Tensor) -> Tensor:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from harness.core.errors import UserError
 from harness.core.nouns import Load, Request
+from harness.core.processes.gone import GONE, told_if_gone
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 LAPS = 4
 """Of a run over the batches that are timed; the first batch is not counted."""
 
-GONE = (EOFError, ConnectionError)
-"""What reading or writing raises where the process at the other end is gone."""
+KILLED = (
+    "a process that serves the model's batches was killed or failed, perhaps for lack of memory: "
+    "more --threads make fewer of them"
+)
 CLOSE_S = 10.0
 """For a process to end what it is at; it goes with this one at the latest."""
 
@@ -56,12 +58,12 @@ class ServingProcess:
 
     def ask(self, name: str, prompts: Prompts, size: int) -> None:
         """Begin to serve batches of `size`. Raises `UserError` where the process is gone."""
-        with _living():
+        with told_if_gone(KILLED):
             self._channel.send((name, prompts, size))
 
     def answer(self) -> ServedBatch:
         """What they took. Raises `UserError` where the process is gone."""
-        with _living():
+        with told_if_gone(KILLED):
             found: ServedBatch = self._channel.recv()
         return found
 
@@ -69,18 +71,6 @@ class ServingProcess:
         """End the process."""
         self._channel.close()
         self._process.join(CLOSE_S)
-
-
-@contextmanager
-def _living() -> Iterator[None]:
-    """Around what needs the process to be there."""
-    try:
-        yield
-    except GONE:
-        raise UserError(
-            "a process that serves the model's batches was killed or failed, perhaps for lack of "
-            "memory: more --threads make fewer of them"
-        ) from None
 
 
 def served(
