@@ -8,21 +8,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.cli import display, doctor, wiring
+from harness.cli import doctor, wiring
 from harness.cli.asked.beforehand import (
     refuse_other_chats,
     refuse_unscorable,
     replayed,
     too_long,
-    traces,
     uncompared,
 )
+from harness.cli.asked.dry_run import tell_plan
 from harness.cli.cells.outcome import raise_refusal, tell_results, trials_by_status
 from harness.cli.cluster.place import Cluster
 from harness.cli.cluster.sweep import sweep_cluster
 from harness.cli.folders.run_folder import (
     check_folder,
-    check_writing,
     forgetting,
     write_code,
     write_inputs,
@@ -45,8 +44,6 @@ from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
 from results.store.folder import Store
 
 RUNS = Path("runs")
-KNOCK_S = 2.0
-"""How long a server may take to accept a connection."""
 OF_SIZE_BYTES = 64 * MIB
 """Smaller weights lie in a processor's cache: their steps tell little of larger models."""
 
@@ -130,15 +127,8 @@ def run_parsed(
     if not fresh and (others := of_other_settings(store, everything)):
         _warn([others])
     if dry_run:
-        _check(experiment, store, everything)
         notes = _notes(store, everything) if not fresh else lambda trial: ""
-        display.print_plan(everything, notes)
-        for line in traces(trials):
-            print(line)
-        if asked.sweep is not None:
-            print(
-                f"and of each system a sweep of {asked.sweep.points} rates from idle to saturation"
-            )
+        tell_plan(experiment, asked.sweep, store, trials, more, notes)
         return None
     models = experiment.models if shapes else ()
     with only_writer(directory), forgetting(store, fresh, wanted if only else None, models):
@@ -161,18 +151,6 @@ def run_parsed(
     _print_outcome(result, directory, with_failures(store, everything))
     tell_results(directory)
     return result
-
-
-def _check(experiment: Experiment, store: Store, trials: Sequence[Trial]) -> None:
-    """What a run finds out before an engine is loaded, and whether servers can be reached."""
-    from backends.http.route import unreachable
-
-    for model in experiment.models:
-        wiring.check_tokenizer(model)
-    check_writing(store)
-    for url in dict.fromkeys(t.options["base_url"] for t in trials if "base_url" in t.options):
-        if told := unreachable(url, KNOCK_S):
-            print(f"warning: {url}: {told}; a run would fail now", file=sys.stderr)
 
 
 def _run_both(
