@@ -28,6 +28,7 @@ FOOTPRINT_MARGIN = 1.2
 WEIGHT_COPIES = 2
 """An engine may hold its weights twice: as they were read, and packed for its kernels."""
 Stay = Literal["room", "last"]
+"""For how long engines that no trial needs stay loaded (`Fleet`)."""
 Edited = Callable[[Trial], str]
 """What pins a trial and is something else by now, in a line; empty where nothing is."""
 MEMORY_RESERVE = 0.1
@@ -103,12 +104,11 @@ class Fleet:
             record, intact = answer, answer.status == "ok"
         if not intact:
             self._retire(key, at_once=True)
-        elif key not in needed and not self._stays(last=len(same) == len(upcoming)):
-            self._retire(key)
+        elif key not in needed:
+            is_last = len(same) == len(upcoming)
+            if not (self._stay == "room" or (self._stay == "last" and is_last)):
+                self._retire(key)
         return replace(record, started_at=started_at)
-
-    def _stays(self, *, last: bool) -> bool:
-        return self._stay == "room" or (self._stay == "last" and last)
 
     @property
     def loaded(self) -> frozenset[str]:
