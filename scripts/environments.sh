@@ -46,8 +46,8 @@ for key, said in found.items():
 '
 }
 
-# By uv, which takes a third of pip's time (it unpacks and compiles on all cores); by pip, which says
-# what is wrong, where uv is not to be had or fails.
+# By uv, which takes half of pip's time (it unpacks and compiles on all cores); by pip, which says what
+# is wrong, where uv is not to be had or fails.
 install() { # PYTHON OPTION... PACKAGE...
     local python=$1 told settings
     shift
