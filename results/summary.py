@@ -75,6 +75,7 @@ def _settings(record: TrialRecord) -> dict[str, Any]:
         **{f"slo_{name}": bound for name, bound in dataclasses.asdict(trial.slo).items()},
         "max_new_tokens": trial.max_new_tokens,
         "ignore_eos": trial.ignore_eos,
+        "reload": bool(trial.reload),
         "temperature": trial.sampling.temperature,
         "top_p": trial.sampling.top_p,
         "workload_checksum": trial.workload.checksum,

@@ -148,8 +148,7 @@ class Generation:
     telemetry: dict[str, float] = field(default_factory=dict)
     stamp_lag_ns: list[int] = field(default_factory=list)
     """By how much each stamp of `commit_ns` can be late; empty: no stamp can."""
-    label: Label | None = None
-    """The answer to a request for a label. Its one commit has no tokens."""
+    label: Label | None = None  # the answer to a request for one: its one commit has no tokens
     decisions: Decisions | None = None
     """Where the backend recorded them."""
     token_layers: list[int] = field(default_factory=list)
@@ -244,6 +243,7 @@ class Trial:
     repeat: int = 0
     duration_s: float | None = None
     """Requests are submitted for so long, the `requests` prompts over and over; None: each once."""
+    reload: bool | None = later()  # its engine is loaded for this repeat alone
 
     def key(self, fingerprint: str, code: str | None = None) -> str:
         """20 hex digits that name this trial, run by this code on this machine."""

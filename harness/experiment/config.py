@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.core.canonical import later
 from harness.core.errors import UserError
 from harness.core.nouns import (
     QUALITY_MARGIN,
@@ -72,6 +73,7 @@ class Experiment:
     sampling: Sampling = field(default_factory=Sampling)
     ignore_eos: bool = False
     repeats: int = 1
+    reload: bool | None = later()  # as `Trial` has it
     seed: int = 0
     quality_margin: float = QUALITY_MARGIN
     time_limit_s: float = 3600.0
@@ -104,6 +106,7 @@ class Experiment:
                 seed=self.seed,
                 repeat=repeat,
                 duration_s=self.duration_s,
+                reload=self.reload,
             )
             for repeat, model, choice, load, backend in itertools.product(
                 range(self.repeats), *axes
@@ -137,6 +140,7 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
         sampling=_sampling(top),
         ignore_eos=top.flag("ignore_eos", False),
         repeats=top.integer("repeats", 1, least=1),
+        reload=top.flag("reload", False) or None,
         seed=top.integer("seed", 0, least=0, most=MAX_SEED),
         quality_margin=top.number("quality_margin", QUALITY_MARGIN, least=0.0, most=1.0),
         time_limit_s=top.number("time_limit_s", 3600.0, above=0.0, most=MAX_LIMIT_S),

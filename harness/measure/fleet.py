@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 import psutil
 
 from harness.core.errors import UserError
+from harness.core.names import QUALITY
 from harness.core.nouns import Trial, TrialRecord
 from harness.measure.engine_process import EngineProcess, Listener
 from harness.measure.machine import gpu
@@ -86,10 +87,10 @@ class Fleet:
         and when it has run the trial, which fails where its key names other code by then.
         """
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
-        key = _key(version, job.trial)
-        needed = [_key(name, trial) for trial in upcoming for name in self._versions]
+        key = _loading(version, job.trial)
+        needed = [_loading(name, trial) for trial in upcoming for name in self._versions]
         same = [trial for trial in upcoming if trial.model == job.trial.model]
-        self._rivals = {_key(name, trial) for trial in same for name in self._versions}
+        self._rivals = {_loading(name, trial) for trial in same for name in self._versions}
         engine = _edit(edited, job) or self._engine(job, needed, listener, version)
         self.refused = isinstance(engine, NoResult) and engine.by_user
         if isinstance(engine, NoResult):
@@ -106,7 +107,8 @@ class Fleet:
             self._retire(key, at_once=True)
         elif key not in needed:
             is_last = len(same) == len(upcoming)
-            if not (self._stay == "room" or (self._stay == "last" and is_last)):
+            stays = self._stay == "room" or (self._stay == "last" and is_last)
+            if job.trial.reload or not stays:
                 self._retire(key)
         return replace(record, started_at=started_at)
 
@@ -143,11 +145,11 @@ class Fleet:
         chance, alone on the machine. A server that does not answer has it with the next trial; one
         that never did is bad input.
         """
-        key = _key(version, job.trial)
-        if key in self._alive:
-            if self._alive[key].is_alive():
-                return self._alive[key]
-            self._retire(key, at_once=True)
+        key, loading = _key(version, job.trial), _loading(version, job.trial)
+        if loading in self._alive:
+            if self._alive[loading].is_alive():
+                return self._alive[loading]
+            self._retire(loading, at_once=True)
         if self._failed_starts[key] >= MAX_FAILED_STARTS:
             return self._problems[key]
         self._weights[key] = self._weight_bytes(job.trial)
@@ -165,14 +167,14 @@ class Fleet:
         if isinstance(answer, Ready):
             self._failed_starts[key] = 0
             self._footprints[key] = answer.footprint
-            return self._alive[key]
+            return self._alive[loading]
         if answer.by_user or not answer.passing:
             self._failed_starts[key] += MAX_FAILED_STARTS if answer.by_user else 1
         self._problems[key] = answer
         return answer
 
     def _start(self, job: TrialJob, listener: Listener, version: str) -> Ready | NoResult:
-        trial, key = job.trial, _key(version, job.trial)
+        trial, loading = job.trial, _loading(version, job.trial)
         placement = Placement()
         try:
             log = self._log(trial, version)
@@ -180,14 +182,14 @@ class Fleet:
         except OSError as error:
             where = error.filename or "starting an engine's process"
             raise UserError(f"{where}: {error.strerror or error}; the sweep cannot go on") from None
-        self._alive[key] = engine
+        self._alive[loading] = engine
         limit_s = None if job.time_limit_s is None else max(SETUP_LIMIT_S, job.time_limit_s)
         answer = engine.start(self._open_session, trial, limit_s, listener)
         if isinstance(answer, Ready):
             placement.settle()
-            self._gpus[key] = placement.gpus(family(engine.pid))
+            self._gpus[_key(version, trial)] = placement.gpus(family(engine.pid))
             return answer
-        self._retire(key, at_once=True)
+        self._retire(loading, at_once=True)
         if answer.status != "timeout":
             return answer
         longer = f"; a 'time_limit_s' above {SETUP_LIMIT_S:g} holds for an engine's start too"
@@ -259,3 +261,10 @@ def _edit(edited: Edited, job: TrialJob) -> NoResult | None:
 def _key(version: str, trial: Trial) -> str:
     """Names an engine of one version of the code."""
     return f"{version} {trial.engine_key()}".strip()
+
+
+def _loading(version: str, trial: Trial) -> str:
+    """Names one that is loaded, which serves trials of this name alone."""
+    if not trial.reload:
+        return _key(version, trial)
+    return f"{_key(version, trial)} {QUALITY if trial.load.kind == QUALITY else trial.repeat}"

@@ -59,7 +59,8 @@ def summary(run: Run, seen: Overview) -> str:
     return visible(
         f"{counted(len(seen.variants), 'backend variant')} {on_models}, "
         f"{counted(len(workloads), 'workload')} ({_listed(workloads)}), "
-        f"{counted(len(seen.loads), 'load')} ({loads}), {counted(repeats, 'repeat')} of "
+        f"{counted(len(seen.loads), 'load')} ({loads}), {counted(repeats, 'repeat')}"
+        f"{', each with engines loaded for it,' * all(t.reload for t in trials)} of "
         f"{_listed([f'{n:,}' for n in sizes])} requests{_lengths(trials)}: {ran}. "
         f"{machine(run)}{started}"
     )
@@ -109,14 +110,14 @@ def alerts(run: Run, seen: Overview) -> list[str]:
         (
             (t.workload.name, t.model.label()),
             (t.requests, t.seed, t.max_new_tokens, t.model, t.ignore_eos),
-            (t.sampling, t.slo, t.duration_s),
+            (t.sampling, t.slo, t.duration_s, t.reload),
         )
         for t in trials
     }
     if len(settings) > len({place for place, *_ in settings}):
         found.append(
             "The folder holds trials of different settings (requests, seed, answer length, "
-            "sampling, objective, duration or model): a backend may have several rows for one "
+            "sampling, objective, duration, `reload` or model): a backend may have several rows for one "
             "workload and load, which then name their settings."
         )
     if not run.experiment:

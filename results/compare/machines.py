@@ -65,10 +65,11 @@ def settings(
 def _parts(trial: Trial, fields: Sequence[str]) -> Iterator[tuple[str, Any]]:
     told = to_json(trial)
     for name in fields:
-        if isinstance(told[name], Mapping):
-            yield from ((f"{name}.{part}", value) for part, value in told[name].items())
+        value = told.get(name, False)  # of what is left out where it is not set
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{part}", one) for part, one in value.items())
         else:
-            yield name, told[name]
+            yield name, value
 
 
 def differing(environments: Sequence[Mapping[str, Any]]) -> list[str]:

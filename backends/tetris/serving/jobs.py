@@ -27,6 +27,8 @@ UNASKED = -math.inf
 """A bound that every confidence exceeds."""
 NO_ROOM = -1
 """The number of what nothing comes from or goes to."""
+ROOMS = 2
+"""Between two workers: a piece of prompts is read from one while the next comes into the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +114,15 @@ class SharedStates:
 
     ring: (stages - 1, slots, RING, width), behind each stage the newest positions of each slot,
         position p in row ``p % RING``.
-    prompt: (rooms, rows, width), for each worker and each of the next stage a piece of prompts on
-        its way between them, in the order of `hand_overs`; resident once it was used.
+    prompt: (rooms, rows, width), for each worker and each of the next stage `ROOMS` pieces of
+        prompts on their way between them, in the order of `hand_overs`; resident once used.
     spare: (rows, width), for a stage that is built again.
     """
 
     def __init__(self, sizes: StateSizes, number: int | None = None) -> None:
         """The memory behind a file descriptor, or new memory."""
         cuts, width = sizes.stages - 1, sizes.width
-        rooms = len(hand_overs(sizes.replicas))
+        rooms = ROOMS * len(hand_overs(sizes.replicas))
         shapes = ((cuts, sizes.slots, RING, width), (rooms, sizes.rows, width), (sizes.rows, width))
         counts = [int(np.prod(shape)) for shape in shapes]
         self.number = os.memfd_create("decodebench-stages") if number is None else number

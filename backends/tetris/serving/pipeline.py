@@ -129,7 +129,7 @@ class StagePipeline:
         if assigned.piece is None:
             return self._passed(index, assigned, done)
         if index < self._last:
-            self._queues.go_on(index, assigned.piece)
+            self._queues.go_on(index, assigned.piece, assigned.job.rooms[1])
             return []
         over = [stream for stream, _, end in assigned.piece if end == len(stream.prompt)]
         return [

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Generic, TypeVar
 
 from backends.engine.decisions import DecisionHook
@@ -16,10 +15,12 @@ from backends.engine.passes import Span, ends_of, rows_of
 from backends.engine.streams import Stream
 from backends.own.exits.rule import SequenceRule
 from backends.tetris.pipeline.replicas import hand_overs, numbered
-from backends.tetris.serving.jobs import NO_ROOM, UNASKED, StageJob
+from backends.tetris.serving.jobs import NO_ROOM, ROOMS, UNASKED, StageJob
 from backends.tetris.serving.staged import RunSpan, StagedStream
 
 Staged = TypeVar("Staged", bound=StagedStream)
+Piece = list[Span]
+"""Of prompts, whose streams all go through the same workers."""
 
 
 @dataclass(slots=True)
@@ -29,8 +30,7 @@ class Assigned:
     job: StageJob
     inside: list[StagedStream] = field(default_factory=list)
     """Streams whose newest position is one of its rows."""
-    piece: list[Span] | None = None
-    """Of prompts."""
+    piece: Piece | None = None
     filled: list[tuple[StagedStream, int]] = field(default_factory=list)
     """Streams, and up to which position it fills them."""
     spans: list[RunSpan] = field(default_factory=list)
@@ -77,7 +77,7 @@ class PromptQueues(ABC, Generic[Staged]):
         """Those with a slot, by id."""
         self.at_work: dict[int, Assigned] = {}
         """By worker."""
-        self._rooms = {pair: number for number, pair in enumerate(hand_overs(replicas))}
+        self._links = {pair: number for number, pair in enumerate(hand_overs(replicas))}
         self._released: list[list[tuple[int, int]]] = [[] for _ in self.stage_of]
         self.clear()
 
@@ -87,8 +87,8 @@ class PromptQueues(ABC, Generic[Staged]):
             self._release(one)
         self.streams.clear()
         self._new: deque[Stream] = deque()
-        self._pieces: list[list[list[Span]]] = [[] for _ in self.stage_of]
-        """That wait before each worker."""
+        self._pieces: list[list[tuple[Piece, int]]] = [[] for _ in self.stage_of]
+        """That wait before each worker, and in which room."""
         self._full = set[int]()
         """Rooms that have a piece, or are to have it."""
         self._tokens_next = [False] * len(self.stage_of)
@@ -130,16 +130,16 @@ class PromptQueues(ABC, Generic[Staged]):
         self._full.discard(assigned.job.rooms[0])
         return assigned
 
-    def go_on(self, stage: int, piece: list[Span]) -> None:
-        """A piece of prompts waits behind a stage that has done it."""
-        self._pieces[self._first(piece).workers[stage + 1]].append(piece)
+    def go_on(self, stage: int, piece: Piece, room: int) -> None:
+        """A piece of prompts waits in a room behind a stage that has done it."""
+        self._pieces[self._first(piece).workers[stage + 1]].append((piece, room))
 
     def put_back(self, worker: int) -> Assigned:
         """A worker has done nothing of what it was to do."""
         assigned = self.at_work.pop(worker)
         self._released[worker] = [*assigned.job.released, *self._released[worker]]
         if assigned.piece is not None:
-            self._pieces[worker].insert(0, assigned.piece)
+            self._pieces[worker].insert(0, (assigned.piece, assigned.job.rooms[0]))
         self._full.discard(assigned.job.rooms[1])
         return assigned
 
@@ -191,22 +191,22 @@ class PromptQueues(ABC, Generic[Staged]):
         for worker in one.workers:
             self._released[worker].append((one.stream.slot, one.newest + 1))
 
-    def _first(self, piece: list[Span]) -> Staged:
-        """The first of a piece's streams, all of which go through the same workers."""
+    def _first(self, piece: Piece) -> Staged:
         return self.streams[piece[0][0].id]
 
     def _piece(self, worker: int) -> Assigned | None:
         """The first piece of prompts before a worker that has room behind it."""
         stage, waiting = self.stage_of[worker], self._pieces[worker]
-        fits = (n for n, one in enumerate(waiting) if self._has_room(stage, self._first(one)))
-        place = next(fits, None)
+        rooms = ((n, self._room(stage, self._first(one))) for n, (one, _) in enumerate(waiting))
+        place = next((n for n, room in rooms if room is not None), None)
         if place is not None:
-            piece = waiting.pop(place)
+            piece, before = waiting.pop(place)
         else:
-            piece = [] if stage else self._cut(worker)
+            piece, before = [] if stage else self._cut(worker), NO_ROOM
         if not piece:
             return None
-        before, behind = self._first(piece).rooms[stage : stage + 2]
+        behind = self._room(stage, self._first(piece))
+        assert behind is not None
         job = StageJob(
             rows_of(piece),
             is_prompt=True,
@@ -226,15 +226,19 @@ class PromptQueues(ABC, Generic[Staged]):
         )
         return Assigned(job, piece=piece)
 
-    def _has_room(self, stage: int, one: Staged) -> bool:
-        return one.rooms[stage + 1] not in self._full
+    def _room(self, stage: int, one: Staged) -> int | None:
+        """Where the stage can leave a piece of a stream's prompt; None: nowhere."""
+        if stage == self._count - 1:
+            return NO_ROOM
+        first = ROOMS * self._links[one.workers[stage], one.workers[stage + 1]]
+        return next((n for n in range(first, first + ROOMS) if n not in self._full), None)
 
-    def _cut(self, worker: int) -> list[Span]:
+    def _cut(self, worker: int) -> Piece:
         """Prompt tokens for a worker of the first stage, in order of arrival, of streams that go
         through the same workers: the piece stays whole."""
         unread = (one for one in self.owned_by(worker) if one.booked < one.first)
-        ready = [one for one in unread if self._has_room(0, one)]
-        spans: list[Span] = []
+        ready = [one for one in unread if self._room(0, one) is not None]
+        spans: Piece = []
         left = self._prefill_tokens
         for one in [one for one in ready if one.workers == ready[0].workers]:
             if left <= 0:
@@ -263,8 +267,6 @@ class PromptQueues(ABC, Generic[Staged]):
             one.workers = tuple(
                 min(some, key=lambda worker: len(self.owned_by(worker))) for some in self.workers
             )
-            between = (self._rooms[pair] for pair in pairwise(one.workers))
-            one.rooms = (NO_ROOM, *between, NO_ROOM)
             self.streams[stream.id] = one
 
     def _free_slot(self) -> int | None:

@@ -16,8 +16,6 @@ class StagedStream:
     stream: Stream
     workers: tuple[int, ...] = ()
     """To whom it belongs, of each stage one."""
-    rooms: tuple[int, ...] = ()
-    """For its prompt, before each stage and behind the last one; see `StageJob.rooms`."""
     booked: int = 0
     """Prompt tokens that are on their way or through."""
     left: list[int] = field(default_factory=list)

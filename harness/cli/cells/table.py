@@ -56,7 +56,7 @@ KEPT_FIRST = (
 """By heading, what a narrow table keeps of columns that say something; the rest comes after."""
 SETTINGS = (
     *("requests", "duration_s", "seed", "slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms"),
-    *("max_new_tokens", "ignore_eos", "temperature", "top_p", "dtype"),
+    *("max_new_tokens", "ignore_eos", "reload", "temperature", "top_p", "dtype"),
     *("workload_checksum", "load_checksum", "model_checksum", "machine"),
 )
 """What cells that stand in one table have in common, beside its title."""

@@ -217,6 +217,13 @@ TOP: dict[str, Schema] = {
         4,
         default=1,
     ),
+    "reload": said(
+        {"type": "boolean"},
+        "Each repeat loads its engines anew, so that intervals hold what one loading decides: where "
+        "memory lies, what was compiled or timed. Takes as many loadings as there are repeats.",
+        True,
+        default=False,
+    ),
     "seed": said(SEED, "Decides rows, arrivals and made-up prompts.", 1),
     "quality_margin": said(
         {"type": "number", "minimum": 0, "maximum": 1},

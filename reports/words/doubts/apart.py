@@ -11,7 +11,7 @@ from reports.numbers import counted
 from reports.text import clipped, visible
 from results.compare.machines import settings
 
-_TIMED = ("requests", "slo", "seed", "duration_s")
+_TIMED = ("requests", "slo", "seed", "duration_s", "reload")
 """Settings that decide what is measured, beside those that decide answers."""
 
 

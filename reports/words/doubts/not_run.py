@@ -36,7 +36,7 @@ def _asked(experiment: Mapping[str, Any]) -> Iterator[Trial]:
     """As `harness.experiment.config` lists them; what an older file does not tell is as usual."""
     models = experiment["model"]
     axes = experiment["workloads"], experiment["loads"], experiment["backends"]
-    rest = ("ignore_eos", "seed", "duration_s")
+    rest = ("ignore_eos", "seed", "duration_s", "reload")
     settings = {name: experiment[name] for name in rest if name in experiment}
     for repeat, model, choice, load, backend in product(
         range(experiment["repeats"]), models if isinstance(models, list) else [models], *axes

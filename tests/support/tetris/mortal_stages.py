@@ -12,7 +12,7 @@ from typing import Any
 
 from backends.engine.executors.base import RING, StepRows
 from backends.tetris.pipeline.replicas import hand_overs
-from backends.tetris.serving.jobs import StageDone, StageJob
+from backends.tetris.serving.jobs import ROOMS, StageDone, StageJob
 from backends.tetris.serving.layers.places import CachePlaces, share
 from backends.tetris.workers.piped_stages import StageDiedError
 
@@ -110,7 +110,7 @@ class MortalStages:
         self._drafts = drafts
         self._draw = random.Random(seed)
         self._ring: list[Any] = [[[None] * RING for _ in range(slots)] for _ in range(count - 1)]
-        self._prompt: list[Any] = [[None] * rows for _ in hand_overs(replicas)]
+        self._prompt: list[Any] = [[None] * rows for _ in range(ROOMS * len(hand_overs(replicas)))]
         self._spare: list[Any] = [None] * rows
         self._keys: list[dict[tuple[int, int], int]] = [{} for _ in self._stage_of]
         self._states: list[dict[tuple[int, int], int]] = [{} for _ in self._stage_of]

@@ -39,8 +39,9 @@ CONTRACT = {
     *("speedup", "speedup_low", "speedup_high", "speedup_native", "consistency_native"),
     *("rouge_l_to_full", "rouge_l_to_label", "pass_at_1", "exact_match"),
     "exact_match_flexible",
-    *("slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms", "max_new_tokens", "ignore_eos", "temperature"),
-    *("top_p", "workload_checksum", "load_checksum", "model_checksum", "machine"),
+    *("slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms", "max_new_tokens", "ignore_eos", "reload"),
+    *("temperature", "top_p"),
+    *("workload_checksum", "load_checksum", "model_checksum", "machine"),
     *("peak_memory_bytes", "energy_j"),
 }
 

@@ -93,10 +93,12 @@ def test_the_key_of_a_trial_changes_with_everything_that_matters() -> None:
         parse(dtype="float32"),
         parse(sampling={"temperature": 0.01}),
         parse(max_new_tokens=3),
+        parse(reload=True),
     ]
     keys = {trial.key("machine"), trial.key("another machine")}
     keys |= {other.trials()[0].key("machine") for other in others}
-    assert len(keys) == 8
+    assert len(keys) == 9
+    assert parse(reload=False).trials()[0] == trial
 
 
 def test_the_resolved_experiment_is_yaml_that_names_the_reference() -> None:
@@ -143,6 +145,7 @@ def test_the_resolved_experiment_is_yaml_that_names_the_reference() -> None:
         ({"load": [{"kind": "poisson", "rate": 0}]}, "expected a number above 0, got 0"),
         ({"load": [{"kind": "trace", "trace": 3}]}, "expected the path of a trace file, got 3"),
         ({"requests": True}, "f.yaml: requests: expected a whole number of at least 1, got True"),
+        ({"reload": 2}, "f.yaml: reload: expected true or false, got 2"),
         ({"repeats": 0}, "f.yaml: repeats: expected a whole number of at least 1, got 0"),
         ({"model": None}, "model: expected a bundled name, a hub id, a local path or {shape"),
         ({"model": "ABSENT"}, "f.yaml: the key 'model' is missing"),

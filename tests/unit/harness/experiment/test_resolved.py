@@ -48,6 +48,7 @@ WRITTEN: Mapping[str, Any] = {
     "requests": 4,
     "duration_s": 12.5,
     "repeats": 2,
+    "reload": True,
     "seed": 5,
     "ignore_eos": True,
     "time_limit_s": 60,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from harness.core.names import QUALITY
+from harness.core.nouns import Load
 from harness.measure.engine_process import EngineProcess
+from harness.measure.fleet import Fleet, Stay
 from harness.measure.messages import NoResult
-from harness.measure.sweep import SweepEvent
-from tests.support.harness.sessions import MemoryStore, make_trial
+from harness.measure.sweep import SweepEvent, run_sweep
+from tests.support.harness.sessions import MemoryStore, make_trial, open_session
 from tests.support.harness.sweeping import gone, opened, sweep, wait_until
 
 ROOT = Path(__file__).parents[4]
@@ -30,6 +34,39 @@ def test_an_engine_serves_all_its_trials_and_engines_live_side_by_side(tmp_path:
     result, _ = sweep(trials, room=2)
     assert result.statuses == {"ok": 12}
     assert len(opened(tmp_path / "opened")) == 2
+
+
+@pytest.mark.parametrize("stay", [None, "last", "room"])
+def test_each_repeat_has_engines_of_its_own_where_they_are_loaded_anew(
+    tmp_path: Path, stay: Stay | None
+) -> None:
+    """What is asked behind all repeats has one of its own too, and nobody waits for it idle."""
+    test = {"opened": str(tmp_path / "opened"), "closed": str(tmp_path / "closed")}
+    trials = [
+        replace(make_trial(seed=s, repeat=r, tokens=e, test=test), reload=True)
+        for r in range(3)
+        for s in (0, 1)
+        for e in (1, 2)
+    ]
+    first, second = (trial.engine_key() for trial in trials[:2])
+    trials.append(replace(trials[0], load=Load(QUALITY, concurrency=2)))
+    alive: list[int] = []
+    with Fleet(open_session, None, stay=stay) as fleet:
+        result = run_sweep(
+            trials,
+            MemoryStore(),
+            fleet,
+            environment={},
+            fingerprint="machine",
+            events=lambda event: alive.append(len(fleet.loaded)),
+        )
+        assert not fleet.loaded
+    assert result.statuses == {"ok": 13}
+    keys = [key for _, key in opened(tmp_path / "opened")]
+    # A B, B A, A B, and the last one alone
+    assert keys == [first, second, second, first, first, second, first]
+    assert len({pid for pid, _ in opened(tmp_path / "opened")}) == 7
+    assert max(alive) == 2
 
 
 def test_without_memory_for_both_the_engines_take_turns(tmp_path: Path) -> None:

@@ -94,6 +94,17 @@ def test_how_long_answers_are_is_said_at_the_top(
     assert words in summary(run, overview(run))
 
 
+@pytest.mark.parametrize("reload", [True, None])
+def test_it_is_said_that_each_repeat_had_engines_of_its_own(
+    tmp_path: Path, reload: bool | None
+) -> None:
+    trials = [dataclasses.replace(trial(repeat=n), reload=reload) for n in range(2)]
+    run = run_of(tmp_path, *(record(one, [generation("r0", [10, 20])]) for one in trials))
+    told = summary(run, overview(run))
+    assert ("2 repeats, each with engines loaded for it, of " in told) is bool(reload)
+    assert ("2 repeats of " in told) is (reload is None)
+
+
 def test_what_has_not_been_run_is_counted_by_settings_and_machine(tmp_path: Path) -> None:
     """Trials of an older objective, of copies and of another machine filled the others' places."""
 

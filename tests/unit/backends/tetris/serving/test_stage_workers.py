@@ -20,7 +20,7 @@ from backends.tetris.serving.drafts.queues import DraftQueues
 from backends.tetris.serving.jobs import StageDone, StageJob, StageSetup, StateSizes
 from backends.tetris.serving.layers import opening
 from backends.tetris.serving.processes import StageProcesses, setups
-from backends.tetris.serving.prompt_queues import Assigned
+from backends.tetris.serving.prompt_queues import Assigned, PromptQueues
 from backends.tetris.serving.queues import StageQueues
 from harness.core.backend import Backend
 from results.metrics.stages import by_stage
@@ -82,29 +82,68 @@ def names(assigned: Assigned | None) -> list[tuple[str, int]]:
     return [(one.id, end) for one, _, end in assigned.piece]
 
 
+def read(queues: StageQueues, worker: int) -> list[tuple[str, int]]:
+    """The piece that a worker of the first stage takes, and hands on."""
+    found = names(queues.take(worker))
+    hand_on(queues, worker)
+    return found
+
+
+def hand_on(queues: PromptQueues[Any], worker: int) -> None:
+    assigned = queues.done(worker)
+    queues.go_on(0, assigned.piece or [], assigned.job.rooms[1])
+
+
+def test_a_piece_is_read_while_the_one_before_it_is_read_behind() -> None:
+    """In two rooms by turns; a third piece would write over one of them."""
+    queues = queued((1, 1), slots=1)
+    queues.add(stream("a", 15))
+    assert read(queues, 0) == [("a", 4)]
+    assert names(first := queues.take(1)) == [("a", 4)]
+    assert read(queues, 0) == [("a", 8)]
+    assert queues.take(0) is None
+    queues.done(1)
+    assert names(second := queues.take(1)) == [("a", 8)]
+    assert names(third := queues.take(0)) == [("a", 12)]
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert first.job.rooms[0] != second.job.rooms[0]
+    assert third.job.rooms[1] == first.job.rooms[0]
+
+
+def test_a_piece_that_is_put_back_is_read_first_and_where_it_was() -> None:
+    queues = queued((1, 1), slots=1)
+    queues.add(stream("a", 15))
+    read(queues, 0)
+    before = queues.take(1)
+    read(queues, 0)
+    assert before is not None
+    queues.put_back(1)
+    again = queues.take(1)
+    assert names(again) == [("a", 4)]
+    assert again is not None
+    assert again.job.rooms == before.job.rooms
+
+
 def test_a_worker_that_reads_holds_up_no_prompt_of_another_s() -> None:
-    """There is a room for each, and who has its own goes on."""
+    """There are rooms for each, and who has its own goes on."""
     queues = queued((1, 2), slots=3)
     for name in "abc":
-        queues.add(stream(name, 8 if name == "a" else 2))
-
-    def read(worker: int) -> list[tuple[str, int]]:
-        found = names(queues.take(worker))
-        queues.go_on(0, queues.done(worker).piece or [])
-        return found
-
-    assert read(0) == [("a", 4)]
+        queues.add(stream(name, 12 if name == "a" else 2))
+    assert read(queues, 0) == [("a", 4)]
     assert names(queues.take(1)) == [("a", 4)]
-    assert read(0) == [("b", 2)]
+    assert read(queues, 0) == [("a", 8)]
+    assert read(queues, 0) == [("b", 2)]
     assert queues.take(0) is None, "a and c would write over what worker 1 reads"
     assert names(queues.take(2)) == [("b", 2)]
     queues.done(1)
-    assert read(0) == [("a", 8)]
+    assert read(queues, 0) == [("a", 12), ("c", 2)]
     queues.done(2)
     assert queues.take(0) is None
     assert names(queues.take(1)) == [("a", 8)]
     queues.done(1)
-    assert names(queues.take(0)) == [("c", 2)]
+    assert names(queues.take(1)) == [("a", 12), ("c", 2)]
 
 
 def test_a_worker_waits_for_nobody_who_belongs_to_another() -> None:
@@ -172,7 +211,7 @@ def test_a_slot_is_free_when_no_replica_is_at_work_in_it() -> None:
     queues = DraftQueues((2, 1), rule, slots=1, batch=1, prefill_tokens=4)
     queues.add(stream("a"))
     queues.take(0)
-    queues.go_on(0, queues.done(0).piece or [])
+    hand_on(queues, 0)
     queues.take(2)
     queues.done(2)
     over = queues.streams["a"]

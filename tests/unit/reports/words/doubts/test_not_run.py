@@ -20,6 +20,7 @@ CHANGES = {
     "seed": 5,
     "duration_s": 4,
     "repeats": 2,
+    "reload": True,
 }
 
 
