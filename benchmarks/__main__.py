@@ -45,6 +45,7 @@ SCRIPTS = (
     Script("soundness/goodput_search", "--quick"),
     Script("soundness/kept_up", "--quick"),
     Script("soundness/real_aa", "--quick"),
+    Script("soundness/loadings", "--quick"),
     Script("soundness/fuzz_inputs", "--experiments 20 --data 4 --command 1"),
     Script("soundness/planted_faults", "--only load_loop"),
     Script("engine/at_size", "--quick"),

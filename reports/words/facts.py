@@ -117,8 +117,8 @@ def alerts(run: Run, seen: Overview) -> list[str]:
     if len(settings) > len({place for place, *_ in settings}):
         found.append(
             "The folder holds trials of different settings (requests, seed, answer length, "
-            "sampling, objective, duration, `reload` or model): a backend may have several rows for one "
-            "workload and load, which then name their settings."
+            "sampling, objective, duration, reload or model): a backend may have several rows for "
+            "one workload and load, which then name their settings."
         )
     if not run.experiment:
         found.append(

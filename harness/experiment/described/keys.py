@@ -219,8 +219,8 @@ TOP: dict[str, Schema] = {
     ),
     "reload": said(
         {"type": "boolean"},
-        "Each repeat loads its engines anew, so that intervals hold what one loading decides: where "
-        "memory lies, what was compiled or timed. Takes as many loadings as there are repeats.",
+        "Each repeat loads its engines anew, so that intervals hold what one loading decides: "
+        "where memory lies, what was compiled or timed. It loads as often as there are repeats.",
         True,
         default=False,
     ),
