@@ -76,13 +76,9 @@ def measured(folder: Path, asked: argparse.Namespace, reload: bool) -> dict[str,
 
 def over_pairs(folder: Path) -> dict[str, Any]:
     """Of all pairs of neighbours in all cells."""
-    run = results.load(folder)
-    columns = ["key", "workload", "load", "repeat"]
-    both = run.requests[["key", "variant", "request_id", "tpot_s"]].merge(
-        run.trials[columns], on="key"
-    )
+    requests = results.load(folder).requests
     means, halves, outside = list[float](), list[float](), 0
-    for _, cell in both.groupby(["workload", "load"]):
+    for _, cell in requests.groupby(["workload", "load"]):
         table = cell.pivot_table(
             index="repeat", columns=["variant", "request_id"], values="tpot_s", observed=True
         )
