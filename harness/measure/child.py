@@ -31,7 +31,11 @@ from harness.measure.load_loop import LoadProgress, TrialTimeout, run_load
 from harness.measure.machine import snapshots as machine
 from harness.measure.machine.meters import Meter, Reading
 from harness.measure.messages import NoResult, Phase, Ready, TrialJob
-from harness.measure.timed_window import collected_rarely, keep_from_collection
+from harness.measure.timed_window import (
+    StandstillWatch,
+    collected_rarely,
+    keep_from_collection,
+)
 
 if TYPE_CHECKING:
     from harness.measure.sweep import MeasuredSession
@@ -90,12 +94,14 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
     before = machine.machine_state(on, load_begins=True)
     tell("load")
     meter.start()
-    with machine.GpuWatch(on) as watch:
+    with machine.GpuWatch(on) as watch, StandstillWatch() as standstill:
         generations, status, error = _load(session.backend, measured, job, tell)
     reading = Reading(None, None) if remote else meter.read()
     after = machine.machine_state(on)
     others = watch.others(before.own | after.own)
-    disturbance = machine.disturbance(before, after, watch.throttled, others, watch.busy)
+    disturbance = machine.disturbance(
+        before, after, watch.throttled, others, watch.busy, standstill.still_s
+    )
     tell("scoring")
     workers = list(session.backend.places())
     texts, scores = session.finish(trial, generations)

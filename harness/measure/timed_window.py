@@ -1,4 +1,5 @@
-"""What surrounds the timed part of a trial: no garbage collection, an alarm at the time limit."""
+"""What surrounds the timed part of a trial: no garbage collection, an alarm at the time limit, a
+look at whether this process stood still."""
 
 from __future__ import annotations
 
@@ -6,14 +7,20 @@ import contextlib
 import gc
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
+from typing import Self
 
 ALARM_GRACE_S = 1.0
 """A backend call still running this long past the time limit is interrupted by a signal."""
 
 RARELY = 20_000, 20, 10
 """Of the collector's thresholds: still often enough for tensors in cycles."""
+
+
+LOOK_S, STILL_S = 0.1, 0.5
+"""Between looks at whether this process runs, and how much longer one takes where it did not."""
 
 
 class TimeUp(BaseException):
@@ -69,3 +76,37 @@ def alarm(limit_s: float | None) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+
+
+class StandstillWatch:
+    """For how long nothing of this process ran while it should have: it was stopped or frozen, or
+    its machine was. Clocks go on meanwhile, so that it looks like an engine's latency.
+
+    A thread sleeps for `LOOK_S` at a time. What keeps it from waking takes processor time where it
+    is a call of this process that lets no other thread run, and none where nothing ran.
+    """
+
+    def __init__(self) -> None:
+        self.still_s = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="standstill watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        over = False
+        last_s, used_s = time.monotonic(), time.process_time()
+        while not over:
+            over = self._over.wait(LOOK_S)
+            before_s, before_used_s = last_s, used_s
+            last_s, used_s = time.monotonic(), time.process_time()
+            taken_s = last_s - before_s
+            # before it stood still its threads may have used what they could
+            if taken_s > LOOK_S + STILL_S and used_s - before_used_s < taken_s / 2:
+                self.still_s += taken_s - LOOK_S

@@ -54,6 +54,11 @@ def disturbed(disturbance: Disturbance, info: BackendInfo) -> list[str]:
         reasons.append(
             f"machine-noisy: this machine slept for {disturbance.asleep_s:.0f} s during the trial"
         )
+    if disturbance.still_s:
+        reasons.append(
+            f"machine-noisy: nothing of the engine's process ran for {disturbance.still_s:.1f} s "
+            "of the load: it was stopped or frozen, or this machine was"
+        )
     hosts_share = 1 - disturbance.gpu_busy
     if 1 + hosts_share * (disturbance.probe_ratio - 1) > MAX_PROBE_RATIO:
         idle = f", a GPU computing in {disturbance.gpu_busy:.0%} of it" if hosts_share < 1 else ""

@@ -88,6 +88,8 @@ class Disturbance:
     """For how long the machine slept, which stops the clock that stamps are of."""
     held_share: float = 0.0
     """Share of the time for which a quota held threads back."""
+    still_s: float = 0.0
+    """For how long nothing of the engine's process ran though it should have."""
 
     def to_json(self) -> dict[str, Any]:
         """For the record's environment."""
@@ -213,9 +215,11 @@ def disturbance(
     during: tuple[str, ...] = (),
     gpu_others: int | None = 0,
     gpu_busy: float = 0.0,
+    still_s: float = 0.0,
 ) -> Disturbance:
     """What lies between `before` and `after`; `during`: why GPUs were slow in between, which
-    `gpu_others` other processes used and which computed for a share `gpu_busy` of the time."""
+    `gpu_others` other processes used and which computed for a share `gpu_busy` of the time;
+    `still_s`: of it the engine's process stood still."""
     heat = after.gpu_thermal_s - before.gpu_thermal_s
     counted = (f"thermal slowdown for {heat:.3g} s",) if heat > 0 else ()
     total = max(after.total_s - before.total_s, 1e-9)
@@ -234,6 +238,7 @@ def disturbance(
         gpu_busy=gpu_busy,
         asleep_s=after.asleep_s - before.asleep_s,
         held_share=min(held, 1.0),  # more threads wait for it than it is worth cores
+        still_s=still_s,
     )
 
 

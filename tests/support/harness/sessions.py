@@ -61,7 +61,8 @@ class DoomedBackend(ScriptedBackend):
         commits = super().poll()
         self.handed += len(commits)
         if self.doom is not None and self.handed >= 5:
-            meet(self.doom)
+            doom, self.doom = self.doom, None
+            meet(doom)
         return commits
 
 
@@ -79,6 +80,9 @@ def meet(doom: str) -> None:
         raise MemoryError("no room")
     if doom == "torch-memory":
         raise type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory")
+    if doom == "stop":
+        subprocess.Popen(["sh", "-c", f"sleep 1; kill -CONT {os.getpid()}"])
+        os.kill(os.getpid(), signal.SIGSTOP)
     if doom == "hang":
         time.sleep(3600)
     if doom == "deaf":

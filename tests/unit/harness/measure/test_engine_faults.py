@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from harness.core.errors import UserError
+from harness.measure.timed_window import LOOK_S, STILL_S, StandstillWatch
 from tests.support.harness.sessions import make_trial
 from tests.support.harness.sweeping import opened, sweep
 
@@ -44,6 +46,24 @@ def test_a_broken_child_costs_its_own_trial_only(
     assert len(records[1].generations) == (2 if doom == "hang" else 0)
     assert all(len(r.generations) == 6 for r in (records[0], records[2]))
     assert all(g.finished is None for g in records[1].generations)
+
+
+def test_a_trial_in_which_its_engine_was_stopped_for_a_while_is_void() -> None:
+    """It is measured whole, and what stood still looks like latency."""
+    _, records = sweep([make_trial(seed=s, test={"doom": {"1": "stop"}}) for s in range(2)])
+    assert [r.status for r in records] == ["ok", "ok"]
+    assert records[1].environment["disturbance"]["still_s"] > 0.5
+    reasons = [reason for r in records for reason in r.validity.reasons if "stopped" in reason]
+    assert len(reasons) == 1
+    assert reasons[0].startswith("machine-noisy: nothing of the engine's process ran for ")
+
+
+def test_a_call_that_lets_no_other_thread_run_is_no_standstill() -> None:
+    with StandstillWatch() as watch:
+        begin = time.perf_counter()
+        while time.perf_counter() < begin + 2 * (LOOK_S + STILL_S):
+            sum(range(30_000_000))
+    assert watch.still_s == 0
 
 
 def test_a_call_that_no_signal_reaches_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
