@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 from collections import Counter
@@ -12,7 +11,6 @@ from typing import Any, cast
 import pytest
 import torch
 
-from backends.engine.streams import Stream
 from backends.tetris.pipeline.replicas import hand_overs, numbered
 from backends.tetris.serving import processes as processes_module
 from backends.tetris.serving.counts import StageCounts
@@ -20,11 +18,11 @@ from backends.tetris.serving.drafts.queues import DraftQueues
 from backends.tetris.serving.jobs import StageDone, StageJob, StageSetup, StateSizes
 from backends.tetris.serving.layers import opening
 from backends.tetris.serving.processes import StageProcesses, setups
-from backends.tetris.serving.prompt_queues import Assigned, PromptQueues
-from backends.tetris.serving.queues import StageQueues
+from backends.tetris.serving.prompt_queues import Assigned
 from harness.core.backend import Backend
 from results.metrics.stages import by_stage
 from tests.support.tetris.driving import rule_of
+from tests.unit.backends.tetris.serving.test_prompt_rooms import hand_on, names, queued, stream
 from tests.unit.backends.tetris.serving.test_texts import (
     MODEL,
     answers,
@@ -33,17 +31,6 @@ from tests.unit.backends.tetris.serving.test_texts import (
     reference,
     requests,
 )
-
-
-def queued(
-    replicas: tuple[int, ...], slots: int, batch: int = 1, wait_s: float = math.inf
-) -> StageQueues:
-    rule, _ = rule_of((0.5,) * (len(replicas) - 1))
-    return StageQueues(replicas, rule, slots=slots, batch=batch, prefill_tokens=4, wait_s=wait_s)
-
-
-def stream(name: str, length: int = 2) -> Stream:
-    return Stream(name, (1,) * length, 9)
 
 
 def first_of(replicas: tuple[int, ...]) -> StageSetup:
@@ -73,77 +60,6 @@ def test_streams_are_shared_out_evenly_whoever_ends() -> None:
         queues.add(stream(name))
     queues.take(0)
     assert [one.workers for one in queues.streams.values()] == [(0, 2), (1, 3)]
-
-
-def names(assigned: Assigned | None) -> list[tuple[str, int]]:
-    """Of a piece: whose prompts, and up to where."""
-    assert assigned is not None
-    assert assigned.piece is not None
-    return [(one.id, end) for one, _, end in assigned.piece]
-
-
-def read(queues: StageQueues, worker: int) -> list[tuple[str, int]]:
-    """The piece that a worker of the first stage takes, and hands on."""
-    found = names(queues.take(worker))
-    hand_on(queues, worker)
-    return found
-
-
-def hand_on(queues: PromptQueues[Any], worker: int) -> None:
-    assigned = queues.done(worker)
-    queues.go_on(0, assigned.piece or [], assigned.job.rooms[1])
-
-
-def test_a_piece_is_read_while_the_one_before_it_is_read_behind() -> None:
-    """In two rooms by turns; a third piece would write over one of them."""
-    queues = queued((1, 1), slots=1)
-    queues.add(stream("a", 15))
-    assert read(queues, 0) == [("a", 4)]
-    assert names(first := queues.take(1)) == [("a", 4)]
-    assert read(queues, 0) == [("a", 8)]
-    assert queues.take(0) is None
-    queues.done(1)
-    assert names(second := queues.take(1)) == [("a", 8)]
-    assert names(third := queues.take(0)) == [("a", 12)]
-    assert first is not None
-    assert second is not None
-    assert third is not None
-    assert first.job.rooms[0] != second.job.rooms[0]
-    assert third.job.rooms[1] == first.job.rooms[0]
-
-
-def test_a_piece_that_is_put_back_is_read_first_and_where_it_was() -> None:
-    queues = queued((1, 1), slots=1)
-    queues.add(stream("a", 15))
-    read(queues, 0)
-    before = queues.take(1)
-    read(queues, 0)
-    assert before is not None
-    queues.put_back(1)
-    again = queues.take(1)
-    assert names(again) == [("a", 4)]
-    assert again is not None
-    assert again.job.rooms == before.job.rooms
-
-
-def test_a_worker_that_reads_holds_up_no_prompt_of_another_s() -> None:
-    """There are rooms for each, and who has its own goes on."""
-    queues = queued((1, 2), slots=3)
-    for name in "abc":
-        queues.add(stream(name, 12 if name == "a" else 2))
-    assert read(queues, 0) == [("a", 4)]
-    assert names(queues.take(1)) == [("a", 4)]
-    assert read(queues, 0) == [("a", 8)]
-    assert read(queues, 0) == [("b", 2)]
-    assert queues.take(0) is None, "a and c would write over what worker 1 reads"
-    assert names(queues.take(2)) == [("b", 2)]
-    queues.done(1)
-    assert read(queues, 0) == [("a", 12), ("c", 2)]
-    queues.done(2)
-    assert queues.take(0) is None
-    assert names(queues.take(1)) == [("a", 8)]
-    queues.done(1)
-    assert names(queues.take(1)) == [("a", 12), ("c", 2)]
 
 
 def test_a_worker_waits_for_nobody_who_belongs_to_another() -> None:
@@ -195,14 +111,6 @@ def test_rows_are_held_back_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None
         assert found.inside == [one]
         assert queues.patience_s() is None
         queues.at_work.clear()
-
-
-def test_a_piece_that_is_put_back_gives_back_its_room() -> None:
-    queues = queued((1, 2), slots=2)
-    queues.add(stream("a"))
-    for _ in range(2):
-        assert names(queues.take(0)) == [("a", 2)]
-        queues.put_back(0)
 
 
 def test_a_slot_is_free_when_no_replica_is_at_work_in_it() -> None:

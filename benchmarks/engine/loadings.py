@@ -1,7 +1,7 @@
 """Do intervals hold what one loading of an engine decides? Equal engines beside each other, once
 with one loading for all repeats and once with one for each.
 
-    python benchmarks/soundness/loadings.py [--engines 8] [--repeats 4] [--requests 20]
+    python benchmarks/engine/loadings.py [--engines 8] [--repeats 4] [--requests 20]
                                             [--backend autoregressive] [--keep DIR] [--quick]
 
 The engines differ in `max_num_seqs` alone, beyond what is ever in flight. Neighbours are compared,
