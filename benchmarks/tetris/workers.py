@@ -56,6 +56,7 @@ from backends.tetris.simulation.layouts import data_parallel, pipeline, regroupe
 from benchmarks.support.turns import in_turns, mixed_requests
 from benchmarks.tetris.backend_process import BackendProcess, answers
 from benchmarks.tetris.open_loop import at_rate
+from harness.cli.planning.served_text import outside_ms
 from harness.core.nouns import Generation, Load, Model, Request
 
 DEMO = "demo"
@@ -194,6 +195,8 @@ def profiled(model: Model, cut: int, batch: int) -> tuple[StageProfile, int]:
     shares = [one["time_share"] for one in found]
     share = {count: statistics.mean(one[count] for one in shares) for count in shares[0]}
     told["time_share"] = {"core": share}
+    for key, by_count in outside_ms(model, models.resolve(model), _sizes(batch), 1, cut).items():
+        told[key] = {"core": by_count}
     told["transfer_ms"] = measured.transfer_ms(4 * batch * found[0]["width"])
     told["survival"] = [1.0] * (told["layers"] + 1)
     return profile_from(told, "profile"), cut
@@ -203,10 +206,13 @@ def _costs(model: Model, cut: int, batch: int) -> dict[str, Any]:
     options = settings("autoregressive", {"threads": 1, "max_num_seqs": batch})
     loaded = Loaded("profile", models.resolve(model), model, options)
     executor = loaded.executor([ExitHead(cut, loaded.weights.head)])
-    sizes = sorted({*(size for size in BATCHES if size < batch), batch // WORKERS, batch})
-    found = measured.costs(executor, sizes, lambda batch: None)
+    found = measured.costs(executor, _sizes(batch), lambda batch: None)
     executor.close()
     return {**found, "width": loaded.architecture.width}
+
+
+def _sizes(batch: int) -> list[int]:
+    return sorted({*(size for size in BATCHES if size < batch), batch // WORKERS, batch})
 
 
 class EagerQueue(FusionQueue):

@@ -107,6 +107,7 @@ def _measured(
     from backends.engine.model.heads import ExitHead
     from backends.own.backend import Loaded, check_fit
     from backends.tetris import measured
+    from harness.cli.planning.served_text import outside_ms
 
     options: dict[str, Any] = {
         "max_model_len": None,
@@ -128,6 +129,7 @@ def _measured(
         found = measured.costs(executor, sizes, _tell)
     finally:
         executor.close()
+    found |= outside_ms(chosen, directory, sizes, threads, after[len(after) // 2])
     size = sizes[-1] * shape.width * (2 if chosen.dtype == "bfloat16" else 4)
     about = {"layers": shape.layers, "batch": sizes[-1], "survival": survival, "ramps": list(after)}
     return {**about, **found, "transfer_ms": measured.transfer_ms(size)}

@@ -42,6 +42,9 @@ def test_a_measured_profile_is_planned_with(
     assert fills[2] == fills[3]
     assert sum(fills) > 0
     assert [count for count, _ in found.time_share["cpu"]] == [1, 4]
+    for outside in (found.batch_ms["cpu"], found.stage_ms["cpu"]):
+        assert [count for count, _ in outside] == [1, 4]
+        assert all(0 < ms < 1000 for _, ms in outside)
     Path("c.yaml").write_text(yaml.safe_dump({"devices": {"cpu": 2}, "price": {"cpu": 1.0}}))
     asked = ("--profile", "p.json", "--cluster", "c.yaml", "--slo-ms", "60000", "--json")
     assert call(monkeypatch, "plan", *asked) == 0
