@@ -11,7 +11,7 @@ from harness.core.backend import Backend
 from harness.core.nouns import Generation, Load, Request
 
 
-class Silent:
+class ResetOnly:
     def reset(self) -> None:
         pass
 
@@ -43,6 +43,6 @@ def test_what_passes_took_is_taken_off(
         ]
 
     monkeypatch.setattr("harness.measure.load_loop.run_load", run_load)
-    found = served_text._outside_ms(cast(Backend, Silent()), 2)
+    found = served_text._outside_ms(cast(Backend, ResetOnly()), 2)
     assert found == pytest.approx(outside_ms)
     assert asked == [(2, 2)]
