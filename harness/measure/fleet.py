@@ -152,6 +152,8 @@ class Fleet:
             self._retire(loading, at_once=True)
         if self._failed_starts[key] >= MAX_FAILED_STARTS:
             return self._problems[key]
+        for other in [one for one in self._alive if one.startswith(f"{key} ")]:
+            self._retire(other)  # loaded for another repeat
         self._weights[key] = self._weight_bytes(job.trial)
         self._make_room(key, needed)
         had_company = bool(self._alive)

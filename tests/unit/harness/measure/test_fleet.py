@@ -15,7 +15,7 @@ from harness.core.names import QUALITY
 from harness.core.nouns import Load
 from harness.measure.engine_process import EngineProcess
 from harness.measure.fleet import Fleet, Stay
-from harness.measure.messages import NoResult
+from harness.measure.messages import NoResult, TrialJob
 from harness.measure.sweep import SweepEvent, run_sweep
 from tests.support.harness.sessions import MemoryStore, make_trial, open_session
 from tests.support.harness.sweeping import gone, opened, sweep, wait_until
@@ -67,6 +67,16 @@ def test_each_repeat_has_engines_of_its_own_where_they_are_loaded_anew(
     assert keys == [first, second, second, first, first, second, first]
     assert len({pid for pid, _ in opened(tmp_path / "opened")}) == 7
     assert max(alive) == 2
+
+
+def test_an_engine_that_is_loaded_anew_takes_the_place_of_the_last_loading(tmp_path: Path) -> None:
+    """Also where each probe keeps its engine for the next one."""
+    with Fleet(open_session, None) as fleet:
+        for repeat in (0, 0, 1, 1, 2):
+            trial = replace(make_trial(repeat=repeat), reload=True)
+            record = fleet.run(TrialJob("key", trial, {}, None), [trial], lambda message: None)
+            assert record.status == "ok"
+            assert fleet.loaded == {f"{trial.engine_key()} {repeat}"}
 
 
 def test_without_memory_for_both_the_engines_take_turns(tmp_path: Path) -> None:
