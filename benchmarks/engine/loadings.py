@@ -68,7 +68,8 @@ def measured(folder: Path, asked: argparse.Namespace, reload: bool) -> dict[str,
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(experiment))
     command = [sys.executable, "-m", "harness.cli.main", "run", str(file), "--again-share", "0"]
-    subprocess.run([*command, "--out", str(folder / name)], check=True, stdout=subprocess.DEVNULL)
+    where = ["--out", str(folder / name), "--fresh"]
+    subprocess.run([*command, *where], check=True, stdout=subprocess.DEVNULL)
     told = over_pairs(folder / name)
     print(f"loaded {name}: {json.dumps(told)}", flush=True)
     return told
@@ -76,9 +77,9 @@ def measured(folder: Path, asked: argparse.Namespace, reload: bool) -> dict[str,
 
 def over_pairs(folder: Path) -> dict[str, Any]:
     """Of all pairs of neighbours in all cells."""
-    requests = results.load(folder).requests
+    run = results.load(folder)
     means, halves, outside = list[float](), list[float](), 0
-    for _, cell in requests.groupby(["workload", "load"]):
+    for _, cell in run.requests.groupby(["workload", "load"]):
         table = cell.pivot_table(
             index="repeat", columns=["variant", "request_id"], values="tpot_s", observed=True
         )
@@ -92,6 +93,7 @@ def over_pairs(folder: Path) -> dict[str, Any]:
             halves.append((bounds[1] - bounds[0]) / 2)
             outside += not bounds[0] <= 0 <= bounds[1]
     return {
+        "disturbed_trials": int((~run.trials.valid).sum()),
         "pairs": len(means),
         "left_out": outside,
         "median_half_percent": round(100 * float(np.median(halves)), 2),

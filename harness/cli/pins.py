@@ -52,6 +52,7 @@ NAMED_SETTINGS = {
     "workload": "set of prompts",
     "max_new_tokens": "length of answers (max_new_tokens)",
     "requests": "number of requests",
+    "reload": "way to load engines (reload)",
 }
 """Fields of a trial as a user knows them; the others by their names."""
 MOST_NAMED = 3
@@ -201,7 +202,8 @@ def of_other_settings(store: Store, trials: Sequence[Trial]) -> str:
     if not others:
         return ""
     pairs = [(to_json(trial), to_json(today[_cell(trial)])) for trial in others]
-    names = [name for name in pairs[0][0] if any(old[name] != new[name] for old, new in pairs)]
+    every = dict.fromkeys(name for pair in pairs for one in pair for name in one)
+    names = [n for n in every if any(old.get(n) != new.get(n) for old, new in pairs)]
     what = ", ".join(NAMED_SETTINGS.get(name, name) for name in names)
     trials_are = "trial is" if len(others) == 1 else "trials are"
     return f"{len(others)} stored {trials_are} of another {what}: kept, in rows of their own"

@@ -205,8 +205,9 @@ def _sweep(
     machine = environment()
     large = [trial for trial in trials if wiring.weight_bytes(trial) > OF_SIZE_BYTES]
     shaped = any(trial.model.shape for trial in large)
-    # times at a size mean little without the machine's floor, whose best time counts
-    if large and not fleet.loaded and (shaped or machine["ceilings"] is None):
+    # times at a size mean little without the machine's floor, whose best time counts; what is
+    # measured again has this run's
+    if large and budget_s is None and (shaped or machine["ceilings"] is None):
         print("measuring how fast this machine reads (20 s)", file=sys.stderr)
         doctor.measure_apart()
         machine = environment()

@@ -114,7 +114,8 @@ class Fleet:
 
     @property
     def loaded(self) -> frozenset[str]:
-        """Keys of the engines that wait (`Trial.engine_key`, behind a version's name)."""
+        """Names of the engines that wait: `Trial.engine_key`, behind a version's name, and where a
+        repeat has its own, before that one's number."""
         return frozenset(key for key, engine in self._alive.items() if engine.is_alive())
 
     def start_over(self) -> None:

@@ -8,7 +8,7 @@ import gc
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Self
 
@@ -82,12 +82,14 @@ class StandstillWatch:
     """For how long nothing of this process ran while it should have: it was stopped or frozen, or
     its machine was. Clocks go on meanwhile, so that it looks like an engine's latency.
 
-    A thread sleeps for `LOOK_S` at a time. What keeps it from waking takes processor time where it
-    is a call of this process that lets no other thread run, and none where nothing ran.
+    A thread sleeps for `LOOK_S` at a time. What keeps it from waking takes the driving thread's
+    processor time where it is a call there that lets no other thread run, and none where nothing
+    ran.
     """
 
     def __init__(self) -> None:
         self.still_s = 0.0
+        self._used_s = _used_by_this_thread()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="standstill watch", daemon=True)
 
@@ -101,12 +103,22 @@ class StandstillWatch:
 
     def _run(self) -> None:
         over = False
-        last_s, used_s = time.monotonic(), time.process_time()
+        last_s, used_s = time.monotonic(), self._used_s()
         while not over:
             over = self._over.wait(LOOK_S)
             before_s, before_used_s = last_s, used_s
-            last_s, used_s = time.monotonic(), time.process_time()
+            last_s, used_s = time.monotonic(), self._used_s()
             taken_s = last_s - before_s
-            # before it stood still its threads may have used what they could
+            # before it stood still it may have computed for as long as a look takes
             if taken_s > LOOK_S + STILL_S and used_s - before_used_s < taken_s / 2:
                 self.still_s += taken_s - LOOK_S
+
+
+def _used_by_this_thread() -> Callable[[], float]:
+    """Seconds of processor time that the calling thread has used, asked from any thread; of the
+    whole process where the system does not tell threads apart."""
+    clock_of = getattr(time, "pthread_getcpuclockid", None)
+    if clock_of is None:
+        return time.process_time
+    clock = clock_of(threading.get_ident())
+    return lambda: time.clock_gettime(clock)

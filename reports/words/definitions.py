@@ -67,7 +67,7 @@ GENERAL: tuple[tuple[str, str], ...] = (
         "In brackets beside a speed-up: 95%, over all repeats of a cell. Over several rows: of the "
         "mean of their values, from all their repeats together. What one loading of an engine "
         "decides (2 to 3% where a model lives in a processor's caches) is in it only where the "
-        "experiment says `reload: true`: else all repeats share one.",
+        "experiment says `reload: true`: else repeats mostly share one.",
     ),
     (
         "percentiles",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.core.names import counted_by, stands_in_for
+from harness.core.names import SERVER, counted_by, stands_in_for
 from reports.cells import Cell, Overview
 from reports.numbers import counted
 from reports.text import clipped, visible
@@ -60,10 +60,17 @@ def summary(run: Run, seen: Overview) -> str:
         f"{counted(len(seen.variants), 'backend variant')} {on_models}, "
         f"{counted(len(workloads), 'workload')} ({_listed(workloads)}), "
         f"{counted(len(seen.loads), 'load')} ({loads}), {counted(repeats, 'repeat')}"
-        f"{', each with engines loaded for it,' * all(t.reload for t in trials)} of "
+        f"{', each with engines loaded for it,' * _loaded_anew(run, repeats)} of "
         f"{_listed([f'{n:,}' for n in sizes])} requests{_lengths(trials)}: {ran}. "
         f"{machine(run)}{started}"
     )
+
+
+def _loaded_anew(run: Run, repeats: int) -> bool:
+    """Whether each repeat had engines of its own; a server loads what it likes."""
+    records = [stored.record for stored in run.stored]
+    served = any(r.backend and SERVER in r.backend.capabilities for r in records)
+    return repeats > 1 and all(r.trial.reload for r in records) and not served
 
 
 def _lengths(trials: Sequence[Trial]) -> str:

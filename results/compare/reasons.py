@@ -122,7 +122,8 @@ REASONS = (
         "over 1% of CPU time stolen by other guests, over 1% of the time in which a CPU quota "
         "(control group, container) held threads back, over 10% used by others, another process "
         "that computed on a GPU of the engine's, a machine that slept for over 1 s, half a second "
-        "in which nothing of the engine's process ran (it was stopped or frozen), or the same "
+        "in which the process that drives the engine did not run (it was stopped or frozen), or "
+        "the same "
         "work 20% slower at one end of the trial, at the fastest moment of up to 0.4 s there. CPU "
         "time is that of the cores that the run may use. What a GPU computes is not the host's: "
         "the share of the time in which one of the engine's did counts as steady",

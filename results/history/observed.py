@@ -17,7 +17,7 @@ from harness.core.names import FINGERPRINT_FIELDS, FINGERPRINT_PACKAGES
 from harness.core.nouns import TrialRecord, canonical_json
 from results import registry
 from results.compare.gate.extraction import own_repeat
-from results.compare.gate.identity import DURATION, FIELDS, REPLAY, identity
+from results.compare.gate.identity import DURATION, FIELDS, RELOAD, REPLAY, identity
 from results.compare.gate.record_file import read_record
 from results.compare.gate.reduced import (
     OF_SEVERAL,
@@ -195,7 +195,7 @@ def _observation(
     measured: Iterable[Measurement],
 ) -> Observation:
     # what records of before it was known do not tell would begin another series
-    left_out = {*_NEW_VERSIONS, DURATION}
+    left_out = {*_NEW_VERSIONS, DURATION, RELOAD}
     same = {name: fields.get(name) for name in FIELDS if name not in left_out}
     same[REPLAY] = same[REPLAY] or []
     host = canonical_json({name: same[name] for name in FINGERPRINT_FIELDS if name in same})

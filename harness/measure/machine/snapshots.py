@@ -89,7 +89,7 @@ class Disturbance:
     held_share: float = 0.0
     """Share of the time for which a quota held threads back."""
     still_s: float = 0.0
-    """For how long nothing of the engine's process ran though it should have."""
+    """For how long the process that drives the engine did not run though it should have."""
 
     def to_json(self) -> dict[str, Any]:
         """For the record's environment."""
@@ -219,7 +219,7 @@ def disturbance(
 ) -> Disturbance:
     """What lies between `before` and `after`; `during`: why GPUs were slow in between, which
     `gpu_others` other processes used and which computed for a share `gpu_busy` of the time;
-    `still_s`: of it the engine's process stood still."""
+    `still_s`: of it the process that drives the engine stood still."""
     heat = after.gpu_thermal_s - before.gpu_thermal_s
     counted = (f"thermal slowdown for {heat:.3g} s",) if heat > 0 else ()
     total = max(after.total_s - before.total_s, 1e-9)

@@ -99,7 +99,7 @@ def check_whole(run: Run) -> None:
     cells: dict[Any, set[int]] = {}
     for stored in run.stored:
         trial = stored.record.trial
-        key = cell_name(trial, run.experiment), trial.workload.checksum
+        key = cell_name(trial, run.experiment), trial.workload.checksum, trial.reload
         cells.setdefault(key, set()).add(own_repeat(trial))
     if short := [key for key, found in cells.items() if len(found) < repeats]:
         raise UserError(

@@ -33,7 +33,9 @@ REPLAY = "replay"
 """Of a trial that replays a trace, what the file holds: its cost is that of these decisions."""
 DURATION = "duration_s"
 """For how long a load went on, where that and not `requests` ends it."""
-LATER = (REPLAY, DURATION)
+RELOAD = "reload"
+"""Whether each repeat had engines of its own, which decides what lies between repeats."""
+LATER = (REPLAY, DURATION, RELOAD)
 """Fields that records of before them do not tell; they may be compared with any."""
 FIELDS = (
     *FINGERPRINT_FIELDS,
@@ -61,6 +63,7 @@ def identity(
         **{name: of(trial) for name, of in _TRIAL.items()},
         REPLAY: _replayed(trial, parts),
         DURATION: trial.duration_s,
+        RELOAD: bool(trial.reload),
     }
 
 

@@ -122,6 +122,11 @@ def test_trials_of_the_experiment_before_a_change_are_told_of(
     )
     other = replace(stored, requests=99, workload=replace(stored.workload, checksum="0"))
     assert told(other) == (f"1 stored trial is of another set of prompts, number of requests{kept}")
+    anew = replace(stored, reload=True)
+    assert told(anew) == f"1 stored trial is of another way to load engines (reload){kept}"
+    sweep(tmp_path / "anew", "one", anew)
+    both = of_other_settings(Store(tmp_path / "anew"), [replace(stored, requests=99)])
+    assert both.startswith("1 stored trial is of another number of requests, way to load engines")
     monkeypatch.setattr(wiring, "check_tokenizer", lambda model: None)
     shown = replace(stored, workload=replace(stored.workload, name="gsm8k"), slo=Slo(e2e_ms=1))
     planned = replace(shown, options={}, model=replace(stored.model, name="demo"))

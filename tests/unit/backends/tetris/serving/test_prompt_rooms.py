@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from backends.engine.streams import Stream
+from backends.tetris.serving.jobs import ROOMS
 from backends.tetris.serving.prompt_queues import Assigned, PromptQueues
 from backends.tetris.serving.queues import StageQueues
 from tests.support.tetris.driving import rule_of
@@ -96,6 +97,6 @@ def test_a_worker_that_reads_holds_up_no_prompt_of_another_s() -> None:
 def test_a_piece_that_is_put_back_gives_back_its_room() -> None:
     queues = queued((1, 2), slots=2)
     queues.add(stream("a"))
-    for _ in range(2):
+    for _ in range(ROOMS + 1):
         assert names(queues.take(0)) == [("a", 2)]
         queues.put_back(0)
