@@ -154,19 +154,6 @@ def test_another_trace_is_another_work() -> None:
     compare_runs(everywhere(a_run(), identity=older), new, TPOT)
 
 
-@pytest.mark.parametrize("reload", [True, None])
-def test_engines_that_were_loaded_otherwise_are_told(reload: bool | None) -> None:
-    """They lie apart from repeat to repeat by other reasons; older records do not say."""
-    asked = dataclasses.replace(trial("fast"), reload=reload)
-    told = identity(asked, {}, {})["reload"]
-    assert told is bool(reload)
-    base, new = (everywhere(a_run(), identity={**IDENTITY, "reload": r}) for r in (told, not told))
-    with pytest.raises(UserError, match="they differ in reload"):
-        compare_runs(base, new, TPOT)
-    unsaid = {name: value for name, value in IDENTITY.items() if name != "reload"}
-    assert compare_runs(everywhere(a_run(), identity=unsaid), base, TPOT).verdict == "pass"
-
-
 def test_another_duration_is_another_work() -> None:
     asked = dataclasses.replace(trial("fast"), duration_s=60.0)
     assert identity(asked, {}, {})["duration_s"] == 60.0
