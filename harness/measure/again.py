@@ -75,7 +75,9 @@ def plan(
         [t for t in unit if record_of(_stand_in(t)) is None]
         for unit in _units(trials, {t.key(""): state(record_of(t)) for t in trials}, baselines)
     ]
-    prices = [_price(unit, record_of, seconds, loaded) for unit in units]
+    loading = _loadings(known)
+    own = {key: max(0.0, s - loading.get(key, 0.0)) for key, s in seconds.items()}
+    prices = [_price(unit, record_of, own, loaded) for unit in units]
     chosen: list[Trial] = []
     left_s = budget_s
     for price, place in sorted((price, place) for place, price in enumerate(prices) if price):
@@ -120,6 +122,22 @@ def durations(records: Sequence[TrialRecord]) -> dict[RecordKey, float]:
     return found | dict.fromkeys(last, usual)
 
 
+def _loadings(records: Sequence[TrialRecord]) -> dict[RecordKey, float]:
+    """Of the trials for which an engine was loaded, the first ones of it in their invocation: how
+    long that took."""
+    found: dict[RecordKey, float] = {}
+    seen = set[object]()
+    for record in sorted(records, key=lambda r: r.environment.get("since_invocation_s") or 0.0):
+        trial = record.trial
+        engine = trial.engine_key(), trial.repeat if trial.reload else None
+        own = record.environment.get("invocation"), engine
+        if own not in seen:
+            seen.add(own)
+            again = stands_in_for(trial.repeat) is not None
+            found[RecordKey(record.key, again)] = record.setup_s or 0.0
+    return found
+
+
 def _units(
     trials: Sequence[Trial], states: Mapping[str, State], baselines: Sequence[str]
 ) -> list[list[Trial]]:
@@ -148,8 +166,8 @@ def _price(
     seconds: Mapping[RecordKey, float],
     loaded: Set[str],
 ) -> float:
-    """Seconds that a unit is supposed to take: what its trials took, and loading those of their
-    engines that are not."""
+    """Seconds that a unit is supposed to take: what its trials took without loading, and loading
+    those of their engines that are not."""
     found = [record for trial in unit if (record := record_of(trial)) is not None]
     loads = {record.trial.engine_key(): record.setup_s or 0.0 for record in found}
     loading_s = sum(setup_s for key, setup_s in loads.items() if key not in loaded)

@@ -105,10 +105,12 @@ class Fleet:
             record, intact = answer, answer.status == "ok"
         if not intact:
             self._retire(key, at_once=True)
+        elif job.trial.reload:
+            for other in self._alive.keys() - needed:  # the other version's, too
+                self._retire(other)
         elif key not in needed:
             is_last = len(same) == len(upcoming)
-            stays = self._stay == "room" or (self._stay == "last" and is_last)
-            if job.trial.reload or not stays:
+            if not (self._stay == "room" or (self._stay == "last" and is_last)):
                 self._retire(key)
         return replace(record, started_at=started_at)
 

@@ -195,9 +195,9 @@ def _observation(
     measured: Iterable[Measurement],
 ) -> Observation:
     # what records of before it was known do not tell would begin another series
-    left_out = {*_NEW_VERSIONS, DURATION, RELOAD}
+    left_out = {*_NEW_VERSIONS, DURATION}
     same = {name: fields.get(name) for name in FIELDS if name not in left_out}
-    same[REPLAY] = same[REPLAY] or []
+    same[REPLAY], same[RELOAD] = same[REPLAY] or [], bool(same[RELOAD])
     host = canonical_json({name: same[name] for name in FINGERPRINT_FIELDS if name in same})
     return Observation(
         cell, canonical_json(same), host, _machine(fields), _versions(cell, fields, version),

@@ -129,6 +129,8 @@ def _measured(
         found = measured.costs(executor, sizes, _tell)
     finally:
         executor.close()
+    del executor, loaded  # the weights are loaded again
+    typer.echo("profile: what passes cost outside of layers", err=True)
     found |= outside_ms(chosen, directory, sizes, threads, after[len(after) // 2])
     size = sizes[-1] * shape.width * (2 if chosen.dtype == "bfloat16" else 4)
     about = {"layers": shape.layers, "batch": sizes[-1], "survival": survival, "ramps": list(after)}

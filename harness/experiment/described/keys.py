@@ -220,7 +220,7 @@ TOP: dict[str, Schema] = {
     "reload": said(
         {"type": "boolean"},
         "Each repeat loads its engines anew, so that intervals hold what one loading decides: "
-        "where memory lies, what was compiled or timed. It loads as often as there are repeats.",
+        "where memory lies, what was compiled or timed. It loads once for each repeat or more.",
         True,
         default=False,
     ),

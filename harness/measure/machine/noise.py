@@ -57,8 +57,8 @@ def disturbed(disturbance: Disturbance, info: BackendInfo) -> list[str]:
     if disturbance.still_s:
         reasons.append(
             "machine-noisy: the process that drives the engine hardly ran for "
-            f"{disturbance.still_s:.1f} s of the load: it was stopped or frozen, or this machine "
-            "was"
+            f"{disturbance.still_s:.1f} s of the load: it was stopped, frozen or kept from "
+            "running, or this machine was"
         )
     hosts_share = 1 - disturbance.gpu_busy
     if 1 + hosts_share * (disturbance.probe_ratio - 1) > MAX_PROBE_RATIO:

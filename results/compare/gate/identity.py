@@ -28,14 +28,15 @@ _TRIAL: Mapping[str, Callable[[Trial], Any]] = {
     "sampling": lambda trial: to_json(trial.sampling),
     "slo": lambda trial: to_json(trial.slo),
     "seed": lambda trial: trial.seed,
+    "reload": lambda trial: bool(trial.reload),
 }
 REPLAY = "replay"
 """Of a trial that replays a trace, what the file holds: its cost is that of these decisions."""
 DURATION = "duration_s"
 """For how long a load went on, where that and not `requests` ends it."""
 RELOAD = "reload"
-"""Whether each repeat had engines of its own, which decides what lies between repeats."""
-LATER = (REPLAY, DURATION, RELOAD)
+"""Whether each repeat had engines of its own, which no record did that does not tell."""
+LATER = (REPLAY, DURATION)
 """Fields that records of before them do not tell; they may be compared with any."""
 FIELDS = (
     *FINGERPRINT_FIELDS,
@@ -63,7 +64,6 @@ def identity(
         **{name: of(trial) for name, of in _TRIAL.items()},
         REPLAY: _replayed(trial, parts),
         DURATION: trial.duration_s,
-        RELOAD: bool(trial.reload),
     }
 
 
@@ -95,8 +95,10 @@ def check_alike(base: ReducedRun, new: ReducedRun, allowed: Collection[str]) -> 
         for name in FIELDS:
             if name in LATER and not (name in one.identity and name in other.identity):
                 continue
-            if _text(one.identity.get(name)) != _text(other.identity.get(name)):
-                differ.setdefault(name, (one.identity.get(name), other.identity.get(name)))
+            unsaid = False if name == RELOAD else None
+            values = one.identity.get(name, unsaid), other.identity.get(name, unsaid)
+            if _text(values[0]) != _text(values[1]):
+                differ.setdefault(name, values)
     if refused := [name for name in differ if name not in allowed]:
         told = ", ".join(f"{name} ({_shown(*differ[name])})" for name in refused)
         raise UserError(

@@ -79,6 +79,18 @@ def test_an_engine_that_is_loaded_anew_takes_the_place_of_the_last_loading(tmp_p
             assert fleet.loaded == {f"{trial.engine_key()} {repeat}"}
 
 
+def test_no_version_keeps_an_engine_of_a_repeat_that_is_over(tmp_path: Path) -> None:
+    with Fleet(open_session, None, versions={"base": None, "new": None}) as fleet:
+        for repeat in range(2):
+            trial = replace(make_trial(repeat=repeat), reload=True)
+            job = TrialJob("key", trial, {}, None)
+            later = [replace(trial, repeat=2)]
+            fleet.run(job, [trial, *later], lambda message: None, "base")
+            assert len(fleet.loaded) == 1
+            fleet.run(job, later, lambda message: None, "new")
+            assert not fleet.loaded
+
+
 def test_without_memory_for_both_the_engines_take_turns(tmp_path: Path) -> None:
     test = {"opened": str(tmp_path / "opened"), "closed": str(tmp_path / "closed")}
     trials = [make_trial(repeat=r, tokens=e, test=test) for r in range(3) for e in (1, 2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_another_variant_of_the_reference_is_no_reference() -> None:
 
 def test_a_share_buys_the_cheapest_first() -> None:
     """16 trials of 10 s: a fifth is 32 s, and three trials with their engines cost 33."""
-    hurt = [make("fast", 0, 1)]
+    hurt = [make("fast", 1, 1)]
     assert planned(hurt, share=0.2)[0].trials == ()
     assert planned(hurt, share=0.2)[0].disturbed == 1
     assert len(planned(hurt, share=0.21)[0].trials) == 3
@@ -94,6 +95,21 @@ def test_a_share_buys_the_cheapest_first() -> None:
     assert {repeat for _, repeat, _ in names(planned(both, share=0.3)[0])} == {1}
     assert planned(both, share=0.3)[0].chosen == 1
     assert planned(hurt, share=0.0)[0].trials == ()
+
+
+@pytest.mark.parametrize(
+    ("reload", "repeat", "price_s"), [(None, 0, 30), (None, 1, 33), (True, 0, 30), (True, 1, 30)]
+)
+def test_loading_is_paid_for_once(reload: bool | None, repeat: int, price_s: int) -> None:
+    """The first trial of an engine took 10 s with it; where engines are loaded anew each repeat has
+    such trials."""
+    trials, records = [replace(trial, reload=reload) for trial in TRIALS], Records()
+    hurt = replace(make("fast", repeat), reload=reload)
+    for trial in trials:
+        records.add(trial, NOISY if trial == hurt else SOUND)
+    for more_s, chosen in ((0.1, 1), (-0.1, 0)):
+        share = (price_s + more_s) / 160
+        assert plan(trials, records.of, ("vllm", "autoregressive"), share).chosen == chosen
 
 
 def test_engines_that_are_loaded_cost_no_loading() -> None:

@@ -18,7 +18,7 @@ TPOT = GateRules((MarginRule("tpot_s", 0.05),))
 
 @pytest.mark.parametrize("reload", [True, None])
 def test_engines_that_were_loaded_otherwise_are_told(reload: bool | None) -> None:
-    """They lie apart from repeat to repeat by other reasons; older records do not say."""
+    """They lie apart by other reasons; in records of before nothing was loaded anew."""
     asked = dataclasses.replace(trial("fast"), reload=reload)
     told = identity(asked, {}, {})["reload"]
     assert told is bool(reload)
@@ -26,4 +26,8 @@ def test_engines_that_were_loaded_otherwise_are_told(reload: bool | None) -> Non
     with pytest.raises(UserError, match="they differ in reload"):
         compare_runs(base, new, TPOT)
     unsaid = {name: value for name, value in IDENTITY.items() if name != "reload"}
-    assert compare_runs(everywhere(a_run(), identity=unsaid), base, TPOT).verdict == "pass"
+    older = everywhere(a_run(), identity=unsaid)
+    same, other = (base, new) if not told else (new, base)
+    assert compare_runs(older, same, TPOT).verdict == "pass"
+    with pytest.raises(UserError, match=r"they differ in reload \(false / true\)"):
+        compare_runs(older, other, TPOT)
