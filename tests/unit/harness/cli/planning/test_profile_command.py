@@ -143,16 +143,22 @@ def test_where_it_cannot_be_written_nothing_is_measured(
     assert capsys.readouterr().err == f"decodebench: {line}\n"
 
 
+@pytest.mark.parametrize(("width", "staged"), [(64, True), (72, False)])
 def test_a_shape_is_measured_without_its_weights(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    width: int,
+    staged: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """What the stages' kernels cannot take is measured all the same, but for the stages."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(measured, "RUNS", 3)
     small = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_act": "silu",
-        "hidden_size": 64,
+        "hidden_size": width,
         "intermediate_size": 128,
         "num_hidden_layers": 6,
         "num_attention_heads": 2,
@@ -168,6 +174,9 @@ def test_a_shape_is_measured_without_its_weights(
     found = profile_from(json.loads(Path("p.json").read_text()), "p.json")
     assert (found.layers, found.batch, found.ramps) == (6, 2, (2, 4))
     assert list(tmp_path.glob("decodebench/shapes/*/model.safetensors"))
+    assert [count for count, _ in found.batch_ms["here"]] == [1, 2]
+    assert bool(found.stage_ms) is staged
+    assert ("profile: without stage_ms: " in capsys.readouterr().err) is not staged
 
 
 def test_what_a_device_has_yet_to_do_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
