@@ -90,12 +90,12 @@ def _outside_ms(backend: Backend, size: int) -> float:
 
 def _passes(answers: Sequence[Generation]) -> tuple[float, float]:
     """Of the whole model or of the first stage, and the microseconds that they took."""
-    told = {name: sum(one.telemetry.get(name, 0.0) for one in answers) for name in _COUNTS}
-    if told["stage_passes_1"]:
-        return told["stage_passes_1"], told["stage_pass_us_1"]
+    passes, busy_us = (
+        sum(one.telemetry.get(name, 0.0) for one in answers)
+        for name in ("stage_passes_1", "stage_pass_us_1")
+    )
+    if passes:
+        return passes, busy_us
     # all requests wait for each pass, and this one's are counted from where all have begun
     last = max(answers, key=lambda one: one.commit_ns[0])
     return TOKENS - 1, last.telemetry[PASS_US]
-
-
-_COUNTS = ("stage_passes_1", "stage_pass_us_1")
