@@ -6,8 +6,14 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
-STOPPED_S = 0.015
+RUNS_NS = 1_000_000
+"""Nanoseconds of a processor that it has in turn."""
+LOOK_S, LONGEST_LOOKS = 0.001, 100
+STOPPED_TIMES = 5
+"""As long as it took for that, which is longer where others want the processor too: by fixed times
+it would starve there, or be no slower than others are."""
 
 
 class Throttle:
@@ -28,7 +34,15 @@ class Throttle:
 
     def _run(self) -> None:
         while not self._over.is_set():
+            begin_s, before_ns = time.monotonic(), self._ran_ns()
+            for _ in range(LONGEST_LOOKS):
+                time.sleep(LOOK_S)
+                if self._ran_ns() - before_ns > RUNS_NS:
+                    break
             os.kill(self._pid, signal.SIGSTOP)
-            time.sleep(STOPPED_S)
+            time.sleep(STOPPED_TIMES * (time.monotonic() - begin_s))
             os.kill(self._pid, signal.SIGCONT)
-            time.sleep(STOPPED_S / 3)
+
+    def _ran_ns(self) -> int:
+        """Of its first thread, which computes."""
+        return int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[0])

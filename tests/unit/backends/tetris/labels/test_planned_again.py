@@ -24,6 +24,8 @@ IN_FLIGHT = 24
 MODELS = {"demo-sentiment": ("sentiment", "sentence"), "demo-shapes": ("shapes", "image")}
 LAYERS = {"demo-sentiment": list(range(1, 8)), "demo-shapes": list(range(1, 6))}
 EACH = 250
+SLOW_WINDOWS = 40
+"""In which a slow worker is found, unless other work of the machine makes all of them slow."""
 ASKED_S = 600.0
 """For what is waited for to come, on a machine that has little time for it."""
 
@@ -198,8 +200,8 @@ def test_workers_that_hang_are_replaced_and_nothing_is_lost(mixes: Mixes) -> Non
 
 
 def found_slow(mixes: Mixes) -> Any:
-    """Who is left out while the first worker's process is stopped for three quarters of the time,
-    once a window is over."""
+    """Who is left out in `SLOW_WINDOWS` while the first worker's process is stopped for most of
+    the time, once a window is over."""
     sums: dict[str, float] = {}
     served = opened("tetris-classifier", mixes.model, stages=1, replicas=[3], batch=4, replan_s=0.4)
     slow = Throttle(served.workers.pids()[0])
@@ -207,7 +209,7 @@ def found_slow(mixes: Mixes) -> Any:
 
     def steady() -> Iterator[Request]:
         for number in numbers():
-            if "core-0" in changing.stragglers:
+            if "core-0" in changing.stragglers or f"window_inputs_{SLOW_WINDOWS}" in sums:
                 return
             if "window_inputs_1" in sums:
                 slow.begin()
