@@ -18,10 +18,11 @@ demo: setup
 # Files go out as they stand, engines and browsers first: by their numbers of tests those would come
 # last, where one process would wait for the other.
 # `make test AT_ONCE=0` is one process, for a machine with one GPU or little memory.
+# Compiled modules are kept, whatever the shell says: each process that a test starts would compile them anew.
 AT_ONCE ?= 2
 test:
 	@scripts/setup.sh --browser
-	@OMP_WAIT_POLICY=passive KMP_BLOCKTIME=0 .venv/bin/python -m pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
+	@env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive KMP_BLOCKTIME=0 .venv/bin/python -m pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 check: setup
 	@.venv/bin/ruff check .

@@ -63,9 +63,12 @@ def _lists(name: str) -> dict[str, bool] | None:
     return {key: option.type is list for key, option in options.items()}
 
 
-def resolve(experiment: Experiment, run: Sequence[Trial] | None = None) -> Experiment:
+def resolve(
+    experiment: Experiment, run: Sequence[Trial] | None = None, *, remark: bool = True
+) -> Experiment:
     """Pin what the experiment names by content: checksums of model and rows, a concrete dtype.
     `run`: of its trials those that will run, whose backends have to fit; None: all of them.
+    `remark`: say what is odd about its rows and times.
 
     Also makes every load's arrival times once, so that a bad trace or rate is found before an
     engine is loaded. Raises `UserError` for a model or a data file that cannot be used, for one
@@ -87,8 +90,8 @@ def resolve(experiment: Experiment, run: Sequence[Trial] | None = None) -> Exper
         replace(choice, workload=_pinned(choice, experiment, found, budget))
         for choice in experiment.workloads
     )
-    for remark in dict.fromkeys(budget.remarks):
-        print(f"warning: {remark}", file=sys.stderr)
+    for line in dict.fromkeys(budget.remarks if remark else ()):
+        print(f"warning: {line}", file=sys.stderr)
     pinned = tuple(model for model, _ in found)
     return replace(experiment, models=pinned, workloads=choices, loads=loads)
 

@@ -19,6 +19,7 @@ from tests.support.harness.command import decodebench, here, refused
 SERVICE_S = 0.05
 FEW = ("--share", "0.9", "--requests", "30", "--max-probes", "6")
 SERVER = {"name": "scripted", "capacity": 1, "ttft_s": SERVICE_S, "itl_s": 0.0, "tokens": 1}
+QUICK = {**SERVER, "ttft_s": 0.008}
 
 
 def experiment(folder: Path, **changes: Any) -> Path:
@@ -80,8 +81,7 @@ def test_an_objective_that_nobody_meets_is_said(tmp_path: Path) -> None:
 
 
 def test_a_system_that_fails_costs_itself_alone(tmp_path: Path) -> None:
-    quick = {**SERVER, "ttft_s": 0.008}
-    both = [{**quick, "label": "broken", "fault": "start"}, {**quick, "label": "sound"}]
+    both = [{**QUICK, "label": "broken", "fault": "start"}, {**QUICK, "label": "sound"}]
     file = experiment(tmp_path, backends=both, slo={"e2e_ms": 24})
     out, told = searched(file, 4, "scripted | gsm8k | closed c=1 | repeat 0: failed: ")
     broken, sound, *_ = told.splitlines()
@@ -123,9 +123,12 @@ def test_what_a_search_says_before_it_begins(tmp_path: Path) -> None:
     file = experiment(tmp_path, backends=[backend], slo={"e2e_ms": 60_000})
     told = here("goodput", file, "--out", "g", *FEW, cwd=tmp_path).stderr
     assert "warning: slo: each probe lasts 20 minutes or longer, 20 times the longest of" in told
-    file = experiment(tmp_path, workloads=[{"name": "synthetic", "max_new_tokens": 1}])
-    done = decodebench("goodput", file, "--out", "h", *FEW, "--least-score", "0.9", cwd=tmp_path)
-    assert "warning: scripted, synthetic: --least-score: no answer has a score" in done.stderr
+    short = {"name": "synthetic", "max_new_tokens": 1}
+    file = experiment(tmp_path, backends=[QUICK], workloads=[short], slo={"e2e_ms": 24})
+    asked = ("--share", "0.9", "--requests", "30", "--max-probes", "3", "--least-score", "0.9")
+    told = here("goodput", file, "--out", "h", *asked, cwd=tmp_path).stderr
+    assert "warning: scripted, synthetic: --least-score: no answer has a score" in told
+    assert told.count("'max_new_tokens', 1, cuts ") == 1, "not for each probe"
 
 
 @pytest.mark.parametrize(
