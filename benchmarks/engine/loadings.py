@@ -8,7 +8,9 @@ The engines differ in `max_num_seqs` alone, beyond what is ever in flight. Neigh
 each engine with one other one, by the time per token of all requests and repeats
 (`results.compare.intervals.crossed`): how many intervals of 95% leave out that they are equally
 fast (nominal 5%), their median half width, and the standard deviation of the differences found,
-both in percent. The last line is JSON.
+both in percent. Beside them how far the means of equal engines stand apart, and how far they would
+by what their own repeats differ, over all cells: what is more is the loading's. The last line is
+JSON.
 """
 
 from __future__ import annotations
@@ -79,11 +81,16 @@ def over_pairs(folder: Path) -> dict[str, Any]:
     """Of all pairs of neighbours in all cells."""
     run = results.load(folder)
     means, halves, outside = list[float](), list[float](), 0
+    apart, explained = list[float](), list[float]()
     for _, cell in run.requests.groupby(["workload", "load"]):
         table = cell.pivot_table(
             index="repeat", columns=["variant", "request_id"], values="tpot_s", observed=True
         )
         engines = [np.log(table[name].to_numpy()) for name in sorted(set(cell["variant"]))]
+        by_repeat = np.array([engine.mean(axis=1) for engine in engines])
+        own = by_repeat - by_repeat.mean(axis=0)
+        apart.append(own.mean(axis=1).var(ddof=1))
+        explained.append(own.var(axis=1, ddof=1).mean() / own.shape[1])
         for one, other in zip(engines[::2], engines[1::2], strict=False):
             compared = crossed_mean(one - other)
             bounds = None if compared is None else compared.bounds()
@@ -98,6 +105,8 @@ def over_pairs(folder: Path) -> dict[str, Any]:
         "left_out": outside,
         "median_half_percent": round(100 * float(np.median(halves)), 2),
         "differences_sd_percent": round(100 * float(np.std(means)), 2),
+        "engines_apart_sd_percent": round(100 * float(np.sqrt(np.mean(apart))), 2),
+        "by_their_repeats_sd_percent": round(100 * float(np.sqrt(np.mean(explained))), 2),
     }
 
 
