@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 
 RUNS_NS = 1_000_000
 """Nanoseconds of a processor that it has in turn."""
@@ -44,5 +43,5 @@ class Throttle:
             os.kill(self._pid, signal.SIGCONT)
 
     def _ran_ns(self) -> int:
-        """Of its first thread, which computes."""
-        return int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[0])
+        """Of a processor, by the clock that clock_getcpuclockid(3) names."""
+        return time.clock_gettime_ns((~self._pid << 3) | 2)
