@@ -7,12 +7,7 @@ import signal
 import threading
 import time
 
-RUNS_NS = 1_000_000
-"""Nanoseconds of a processor that it has in turn."""
-LOOK_S, LONGEST_LOOKS = 0.001, 100
-STOPPED_TIMES = 5
-"""As long as it took for that, which is longer where others want the processor too: by fixed times
-it would starve there, or be no slower than others are."""
+STOPPED_S = 0.015
 
 
 class Throttle:
@@ -33,15 +28,7 @@ class Throttle:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            begin_s, before_ns = time.monotonic(), self._ran_ns()
-            for _ in range(LONGEST_LOOKS):
-                time.sleep(LOOK_S)
-                if self._ran_ns() - before_ns > RUNS_NS:
-                    break
             os.kill(self._pid, signal.SIGSTOP)
-            time.sleep(STOPPED_TIMES * (time.monotonic() - begin_s))
+            time.sleep(STOPPED_S)
             os.kill(self._pid, signal.SIGCONT)
-
-    def _ran_ns(self) -> int:
-        """Of a processor, by the clock that clock_getcpuclockid(3) names."""
-        return time.clock_gettime_ns((~self._pid << 3) | 2)
+            time.sleep(STOPPED_S / 3)
