@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -64,11 +65,12 @@ def _lists(name: str) -> dict[str, bool] | None:
 
 
 def resolve(
-    experiment: Experiment, run: Sequence[Trial] | None = None, *, remark: bool = True
+    experiment: Experiment, run: Sequence[Trial] | None = None, told: set[str] | None = None
 ) -> Experiment:
     """Pin what the experiment names by content: checksums of model and rows, a concrete dtype.
     `run`: of its trials those that will run, whose backends have to fit; None: all of them.
-    `remark`: say what is odd about its rows and times.
+    `told`: what was said before of its rows and times, whatever the numbers in it; takes up what
+    is said now.
 
     Also makes every load's arrival times once, so that a bad trace or rate is found before an
     engine is loaded. Raises `UserError` for a model or a data file that cannot be used, for one
@@ -90,8 +92,11 @@ def resolve(
         replace(choice, workload=_pinned(choice, experiment, found, budget))
         for choice in experiment.workloads
     )
-    for line in dict.fromkeys(budget.remarks if remark else ()):
-        print(f"warning: {line}", file=sys.stderr)
+    words = {remark: re.sub(r"[\d,]+", "", remark) for remark in budget.remarks}
+    for remark in (one for one in words if words[one] not in (told or ())):
+        print(f"warning: {remark}", file=sys.stderr)
+    if told is not None:
+        told.update(words.values())
     pinned = tuple(model for model, _ in found)
     return replace(experiment, models=pinned, workloads=choices, loads=loads)
 

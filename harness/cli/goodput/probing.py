@@ -155,6 +155,7 @@ class Prober:
         experiment: as the file has it: each probe draws requests and arrivals of its own.
         began: is told the key of each probe before it runs.
         events: is told how probes go on.
+        told: as for `wiring.resolve`; what probes find odd about their rows is said once.
     """
 
     def __init__(
@@ -163,8 +164,10 @@ class Prober:
         experiment: Experiment,
         began: Callable[[str], None],
         events: Callable[[SweepEvent], None] | None = None,
+        told: set[str] | None = None,
     ) -> None:
         self._store, self._experiment, self._began = store, experiment, began
+        self._told = set[str]() if told is None else told
         self._events, self._count = events, 0
         self._machine, self._pins = environment(), Pins()
         self._fingerprint = fingerprint(self._machine)
@@ -200,8 +203,7 @@ class Prober:
             duration_s=None,
             repeats=1,
         )
-        # what is odd about its workload was said before the search began
-        [trial] = wiring.resolve(one, remark=False).trials()
+        [trial] = wiring.resolve(one, told=self._told).trials()
         return replace(trial, repeat=repeat)
 
     def run(self, trial: Trial) -> ProbedLoad:

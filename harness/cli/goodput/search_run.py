@@ -89,7 +89,8 @@ def search_all(
     directory = out if out is not None else running.RUNS / f"{experiment.name}-goodput"
     check_folder(directory)
     wanted = named_by(only, experiment)
-    resolved = _pinned(experiment, wanted, settings)
+    said = set[str]()
+    resolved = _pinned(experiment, wanted, settings, said)
     with only_writer(directory):
         kept = KeptAnswer(directory, _about(settings), only=only)
         warn_of_others(watch.share())
@@ -98,7 +99,7 @@ def search_all(
         found = []
         with (
             SweepDisplay() as progress,
-            probing.Prober(store, experiment, kept.began, progress.show) as prober,
+            probing.Prober(store, experiment, kept.began, progress.show, said) as prober,
         ):
             for system in probing.systems(experiment, only):
                 one = SystemSearch(prober, system, settings).searched()
@@ -139,14 +140,16 @@ def _experiment(file: Path, only: str | None) -> Experiment:
     return experiment
 
 
-def _pinned(experiment: Experiment, wanted: Wanted, settings: SearchSettings) -> Experiment:
+def _pinned(
+    experiment: Experiment, wanted: Wanted, settings: SearchSettings, said: set[str]
+) -> Experiment:
     """The experiment with its content pinned; says what is odd about it, as `run` does, and where
-    probes will take long. Raises `UserError`."""
+    probes will take long. `said` takes up what they need not say again. Raises `UserError`."""
     every = one_load(experiment, wanted)
     refuse_other_chats(every)
     if settings.least_score is not None:
         refuse_unscorable(every)
-    resolved = wiring.resolve(experiment, every)
+    resolved = wiring.resolve(experiment, every, said)
     every = one_load(resolved, wanted)
     for warning in (*wiring.warnings(every), *too_long(every), *replayed(every)):
         typer.echo(f"warning: {warning}", err=True)
